@@ -1,0 +1,47 @@
+# What every folder's CMakeLists.txt uses: flags, libraries found once, and three functions.
+
+find_package(PkgConfig REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C)
+pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq>=4.3.2)
+pkg_check_modules(CZMQ REQUIRED IMPORTED_TARGET libczmq>=4.2)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+find_library(MSGPACK_LIBRARY NAMES msgpack-c msgpackc REQUIRED)
+find_path(MSGPACK_INCLUDE msgpack.h REQUIRED)
+
+# The libraries' own headers do not pass our warnings: they are system headers.
+foreach(library ZMQ CZMQ JANSSON XXHASH OPENBLAS)
+    get_target_property(directories PkgConfig::${library} INTERFACE_INCLUDE_DIRECTORIES)
+    if(directories)
+        set_target_properties(PkgConfig::${library} PROPERTIES
+            INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${directories}")
+    endif()
+endforeach()
+
+add_library(hx_flags INTERFACE)
+target_compile_options(hx_flags INTERFACE
+    -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+    -fno-omit-frame-pointer $<$<BOOL:${HX_WERROR}>:-Werror>)
+target_compile_definitions(hx_flags INTERFACE _GNU_SOURCE HX_VERSION="${PROJECT_VERSION}")
+target_include_directories(hx_flags INTERFACE ${PROJECT_SOURCE_DIR})
+if(HX_SANITIZE)
+    target_compile_options(hx_flags INTERFACE -fsanitize=${HX_SANITIZE} -fno-sanitize-recover=all)
+    target_link_options(hx_flags INTERFACE -fsanitize=${HX_SANITIZE})
+endif()
+
+# hx_library(NAME deps...): a static library of the folder's *.c except its programs.
+function(hx_library name)
+    file(GLOB sources CONFIGURE_DEPENDS *.c)
+    list(FILTER sources EXCLUDE REGEX "_main\\.c$")
+    add_library(${name} STATIC ${sources})
+    target_link_libraries(${name} PUBLIC hx_flags ${ARGN})
+endfunction()
+
+# hx_program(NAME main.c deps...): a program in bin/ of the build folder.
+function(hx_program name main)
+    add_executable(${name} ${main})
+    target_link_libraries(${name} PRIVATE hx_flags ${ARGN})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+    install(TARGETS ${name} RUNTIME)
+endfunction()
