@@ -57,24 +57,35 @@ typedef enum {
     CONF_SCHEDULE_ZB,
 } conf_schedule_t;
 
-typedef enum { CONF_METHOD_PATCHPIPE, CONF_METHOD_UNIFORM, CONF_METHOD_SINGLE, CONF_METHOD_FILE } conf_method_t;
+typedef enum {
+    CONF_METHOD_PATCHPIPE,
+    CONF_METHOD_UNIFORM,
+    CONF_METHOD_SINGLE,
+    CONF_METHOD_FILE
+} conf_method_t;
 typedef enum { CONF_FAMILY_GPT2, CONF_FAMILY_LLAMA } conf_family_t;
 typedef enum { CONF_OPTIMIZER_ADAMW, CONF_OPTIMIZER_SGD } conf_optimizer_t;
 typedef enum { CONF_DECAY_COSINE, CONF_DECAY_LINEAR, CONF_DECAY_NONE } conf_decay_t;
-typedef enum { CONF_COMPRESS_NONE, CONF_COMPRESS_BF16, CONF_COMPRESS_INT8, CONF_COMPRESS_TOPK } conf_compress_t;
+typedef enum {
+    CONF_COMPRESS_NONE,
+    CONF_COMPRESS_BF16,
+    CONF_COMPRESS_INT8,
+    CONF_COMPRESS_TOPK
+} conf_compress_t;
 
 typedef struct {
     char name[CONF_NAME_MAX];
     char directory[CONF_TEXT_MAX];  // The run's files lie in directory/name.
     uint64_t seed;
-    char resume[CONF_TEXT_MAX];  // "auto": from `latest` if there is one | "never" | a checkpoint folder.
-    hx_time_t join_timeout;      // How long the scheduler waits for the nodes it expects.
-    hx_time_t connect_timeout;   // connect < request < dead_after < lease_min, checked.
+    char resume
+        [CONF_TEXT_MAX];  // "auto": from `latest` if there is one | "never" | a checkpoint folder.
+    hx_time_t join_timeout;     // How long the scheduler waits for the nodes it expects.
+    hx_time_t connect_timeout;  // connect < request < dead_after < lease_min, checked.
     hx_time_t request_timeout;
     hx_time_t dead_after;  // Silence after which a node counts as lost.
     hx_time_t stop_timeout;
-    double lease_factor;  // A lease's deadline is this many times its predicted time,
-    hx_time_t lease_min;  // but at least this.
+    double lease_factor;   // A lease's deadline is this many times its predicted time,
+    hx_time_t lease_min;   // but at least this.
     uint64_t trace_first;  // Steps first..last of every pipeline are traced; first 0: none.
     uint64_t trace_last;
 } conf_run_t;
@@ -86,10 +97,11 @@ typedef struct {
 } conf_scheduler_t;
 
 typedef struct {
-    char bind[CONF_TEXT_MAX];       // "tcp://ADDRESS:*": any free port.
-    char advertise[CONF_TEXT_MAX];  // Host name or address that others dial; "auto": by the route to the scheduler.
-    uint32_t shards;                // Shard threads of one harmony-ps.
-    uint64_t block;                 // Bytes of one parameter block.
+    char bind[CONF_TEXT_MAX];  // "tcp://ADDRESS:*": any free port.
+    char advertise
+        [CONF_TEXT_MAX];  // Host name or address that others dial; "auto": by the route to the scheduler.
+    uint32_t shards;  // Shard threads of one harmony-ps.
+    uint64_t block;   // Bytes of one parameter block.
     uint32_t replicas;
     uint32_t checkpoint_every;  // Commits; 0: only at the end.
     uint32_t checkpoint_keep;   // Whole checkpoints that stay.
@@ -106,11 +118,12 @@ typedef struct {
 // and weighting const, whatever the defaults are.
 typedef struct {
     conf_mode_t mode;
-    double quorum;        // Fraction of the global batch in (0, 1], CONF_QUORUM_ONE or CONF_QUORUM_AUTO.
-    uint32_t staleness;   // Largest lag of a committed contribution, in commits, or CONF_UNBOUNDED.
-    uint32_t gate;        // ssp: commits that a pipeline may be ahead of the slowest; else CONF_UNBOUNDED.
-    uint32_t run_ahead;   // Leases that a pipeline may hold beyond the one it computes.
-    double grace;         // Fraction of the mean step time.
+    double quorum;  // Fraction of the global batch in (0, 1], CONF_QUORUM_ONE or CONF_QUORUM_AUTO.
+    uint32_t staleness;  // Largest lag of a committed contribution, in commits, or CONF_UNBOUNDED.
+    uint32_t
+        gate;  // ssp: commits that a pipeline may be ahead of the slowest; else CONF_UNBOUNDED.
+    uint32_t run_ahead;  // Leases that a pipeline may hold beyond the one it computes.
+    double grace;        // Fraction of the mean step time.
     conf_weighting_t weighting;
     double alpha;
     double agreement;      // Lower end of the agreement factor phi; 0: off.
@@ -143,7 +156,8 @@ typedef struct {
 
 typedef struct {
     conf_family_t family;
-    char init[CONF_TEXT_MAX];  // Empty: from the seed; else a safetensors file or a checkpoint folder.
+    char init
+        [CONF_TEXT_MAX];  // Empty: from the seed; else a safetensors file or a checkpoint folder.
     uint32_t layers;
     uint32_t heads;
     uint32_t channels;
@@ -188,7 +202,13 @@ typedef struct {
     uint32_t line;  // CONF_FROM_FILE: the line. CONF_FROM_COMMAND: which --set, from 1.
 } conf_origin_t;
 
-enum { CONF_LAUNCH_NAME, CONF_LAUNCH_THREADS, CONF_LAUNCH_SLOWDOWN, CONF_LAUNCH_DEVICE, CONF_LAUNCH_KEYS };
+enum {
+    CONF_LAUNCH_NAME,
+    CONF_LAUNCH_THREADS,
+    CONF_LAUNCH_SLOWDOWN,
+    CONF_LAUNCH_DEVICE,
+    CONF_LAUNCH_KEYS
+};
 
 // A worker process that harmony-launch starts.
 typedef struct {
@@ -224,7 +244,7 @@ typedef struct {
     conf_train_t train;
     conf_security_t security;
     conf_launch_t launch;
-    char path[CONF_TEXT_MAX];  // The file, as named by the user.
+    char path[CONF_TEXT_MAX];              // The file, as named by the user.
     conf_origin_t origins[CONF_KEYS_MAX];  // By the key's place in the table.
 } conf_t;
 
@@ -233,8 +253,8 @@ typedef struct {
 // `*out` is to be given back with conf_destroy; on failure it is untouched and `fault` has the line.
 // HX_E_IO: the file cannot be read. HX_E_FORMAT, HX_E_ARG: what it says cannot be used.
 // HX_E_UNSUPPORTED: a known value that this version does not have.
-HX_MUST_USE hx_err_t conf_open(const char *path, const char *const *overrides, size_t overrides_count,
-                               conf_t *out, hx_fault_t *fault);
+HX_MUST_USE hx_err_t conf_open(const char *path, const char *const *overrides,
+                               size_t overrides_count, conf_t *out, hx_fault_t *fault);
 
 // The same from `size` bytes of text; `path` only names it in messages.
 HX_MUST_USE hx_err_t conf_read(const char *path, const char *text, size_t size,
@@ -259,7 +279,8 @@ uint64_t conf_hash(const conf_t *conf);
 // A bind address beyond loopback is refused while there are no keys (security.curve = 0).
 HX_MUST_USE hx_err_t conf_check_bind(const char *endpoint, const conf_t *conf, hx_fault_t *fault);
 // The staleness bound, the quorum and asp against the number of pipelines of the plan.
-HX_MUST_USE hx_err_t conf_check_pipelines(const conf_t *conf, uint32_t pipelines, hx_fault_t *fault);
+HX_MUST_USE hx_err_t conf_check_pipelines(const conf_t *conf, uint32_t pipelines,
+                                          hx_fault_t *fault);
 
 // The site of that name in `launch`, or NULL.
 const conf_site_t *conf_site(const conf_t *conf, const char *name);
