@@ -30,12 +30,12 @@ typedef enum { MODEL_GPT2 = 1 } model_family_t;
 
 typedef struct {
     model_family_t family;
-    uint32_t layers;    // Blocks; the chain has two layers more.
-    uint32_t heads;     // Divides channels.
+    uint32_t layers;  // Blocks; the chain has two layers more.
+    uint32_t heads;   // Divides channels.
     uint32_t channels;
-    uint32_t context;   // Tokens of a row (a sequence); all rows have this length in training.
+    uint32_t context;  // Tokens of a row (a sequence); all rows have this length in training.
     uint32_t vocab;
-    double ln_eps;      // Epsilon of every layer norm; GPT-2: 1e-5.
+    double ln_eps;  // Epsilon of every layer norm; GPT-2: 1e-5.
 } model_conf_t;
 
 typedef enum { LAYER_EMBED, LAYER_BLOCK, LAYER_HEAD } layer_kind_t;
@@ -51,7 +51,7 @@ typedef struct {
     uint64_t offset;   // Elements, from the start of the group's flat vector.
     bool decay;        // Weight decay applies: rank >= 2.
     model_init_t init;
-    double init_std;   // Of MODEL_INIT_NORMAL, else 0.
+    double init_std;  // Of MODEL_INIT_NORMAL, else 0.
 } model_tensor_t;
 
 typedef struct {
@@ -66,13 +66,16 @@ typedef struct {
     uint32_t block;  // Which block it is, for LAYER_BLOCK.
     uint32_t groups[MODEL_LAYER_GROUPS_MAX];
     uint32_t groups_count;
-    uint64_t params_size;      // Bytes of all its groups (a tied one counts in each layer that uses it).
+    uint64_t
+        params_size;  // Bytes of all its groups (a tied one counts in each layer that uses it).
     double forward_flops;
-    double backward_flops;     // Both parts; the weight part is about half. Recompute adds forward_flops.
+    double
+        backward_flops;  // Both parts; the weight part is about half. Recompute adds forward_flops.
     uint64_t activation_size;  // Bytes kept from forward to backward, its input not counted.
     uint64_t input_size;       // Bytes of its input: tokens (i32), or (context, channels) f32.
-    uint64_t output_size;      // Bytes of its output, which is what crosses a stage boundary; head: 0.
-    uint64_t logits_size;      // Bytes of scratch for logits (once a stage, not a microbatch); head only.
+    uint64_t output_size;  // Bytes of its output, which is what crosses a stage boundary; head: 0.
+    uint64_t
+        logits_size;  // Bytes of scratch for logits (once a stage, not a microbatch); head only.
 } model_layer_t;
 
 typedef struct model model_t;

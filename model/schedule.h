@@ -39,8 +39,8 @@ typedef struct {
     schedule_kind_t kind;
     uint32_t stage;
     uint32_t stages;
-    uint32_t micros;          // From 1.
-    const uint32_t *depths;   // In flight at most, of every stage; h1f1b and zb only, NULL: as 1f1b.
+    uint32_t micros;         // From 1.
+    const uint32_t *depths;  // In flight at most, of every stage; h1f1b and zb only, NULL: as 1f1b.
 } schedule_in_t;
 
 // "gpipe", "1f1b", "h1f1b", "zb".
