@@ -3,7 +3,7 @@
 // Strict on purpose: an unknown key, a missing or malformed value, a value out of range, a key given
 // twice and keys that contradict one another are all refused, with the file, the line and how to mend
 // it. Values come, in rising order of strength, from the default, the file, the command line; what a
-// sync mode fixes (see conf_sync_t) yields to nothing of its own or lower strength.
+// sync mode fixes (see conf_sync_t) wins over weaker sources and contradicts equal or stronger ones.
 //
 // One table (conf_table.c) names every key with its type, range, unit and default. conf/reference.conf
 // explains each, and a test compares the two. `conf_open` is the only function here that reads a file.
@@ -11,13 +11,15 @@
 #ifndef CONF_H
 #define CONF_H
 
+#include "model/model.h"
+#include "model/schedule.h"
 #include "tensor/hx.h"
 
 #include <stdio.h>
 
 #define CONF_FILE_MAX (1 << 20)  // Bytes of a configuration file.
 #define CONF_TEXT_MAX 512        // Bytes of a text value, its end included.
-#define CONF_NAME_MAX 64         // Bytes of the name of a run, site or worker, its end included.
+#define CONF_NAME_MAX 32         // Bytes of the name of a run, site or worker, its end included.
 #define CONF_KEYS_MAX 128        // Keys outside of `launch.site`.
 #define CONF_SITES_MAX 256
 #define CONF_WORKERS_MAX 1024  // Of one site.
@@ -49,13 +51,6 @@ typedef enum {
     CONF_WEIGHTING_EXP,
     CONF_WEIGHTING_HINGE,
 } conf_weighting_t;
-
-typedef enum {
-    CONF_SCHEDULE_GPIPE,
-    CONF_SCHEDULE_1F1B,
-    CONF_SCHEDULE_H1F1B,
-    CONF_SCHEDULE_ZB,
-} conf_schedule_t;
 
 typedef enum {
     CONF_METHOD_PATCHPIPE,
@@ -115,11 +110,13 @@ typedef struct {
 } conf_worker_t;
 
 // After conf_open these hold what the mode means: `bsp` has quorum 1, run_ahead 0, staleness 0, grace 0
-// and weighting const, whatever the defaults are.
+// and weighting const, whatever the defaults are. `staleness` is what the user writes; `lag_max` and `gate`
+// are what it means.
 typedef struct {
     conf_mode_t mode;
     double quorum;  // Fraction of the global batch in (0, 1], CONF_QUORUM_ONE or CONF_QUORUM_AUTO.
-    uint32_t staleness;  // Largest lag of a committed contribution, in commits, or CONF_UNBOUNDED.
+    uint32_t staleness;  // Commits, or CONF_UNBOUNDED.
+    uint32_t lag_max;    // Largest lag of a committed contribution; CONF_UNBOUNDED in ssp and asp.
     uint32_t
         gate;  // ssp: commits that a pipeline may be ahead of the slowest; else CONF_UNBOUNDED.
     uint32_t run_ahead;  // Leases that a pipeline may hold beyond the one it computes.
@@ -143,7 +140,7 @@ typedef struct {
 
 typedef struct {
     uint32_t pipelines;  // CONF_AUTO, or how many.
-    conf_schedule_t schedule;
+    schedule_kind_t schedule;
     uint32_t microbatch;  // Rows.
     conf_method_t method;
     char method_file[CONF_TEXT_MAX];  // CONF_METHOD_FILE: the plan's file.
@@ -194,7 +191,8 @@ typedef struct {
     char certificates[CONF_TEXT_MAX];
 } conf_security_t;
 
-typedef enum { CONF_FROM_DEFAULT, CONF_FROM_MODE, CONF_FROM_FILE, CONF_FROM_COMMAND } conf_source_t;
+// In rising order of strength. RULE: it follows from another key (a mode, a count, a goal).
+typedef enum { CONF_FROM_DEFAULT, CONF_FROM_RULE, CONF_FROM_FILE, CONF_FROM_COMMAND } conf_source_t;
 
 // Where a value came from: for --print-config and for messages.
 typedef struct {
@@ -284,6 +282,8 @@ HX_MUST_USE hx_err_t conf_check_pipelines(const conf_t *conf, uint32_t pipelines
 
 // The site of that name in `launch`, or NULL.
 const conf_site_t *conf_site(const conf_t *conf, const char *name);
+// The values of the `model` section as the model code takes them.
+model_conf_t conf_model(const conf_t *conf);
 // Rows of a global batch: train.global_batch / model.context.
 uint64_t conf_rows(const conf_t *conf);
 // Writes "directory/name/file" (file may be "": the folder itself). False if it does not fit.
@@ -292,8 +292,6 @@ HX_MUST_USE bool conf_run_path(const conf_t *conf, const char *file, char *out, 
 // "ssaw", "poly", "h1f1b", ... as in the file.
 const char *conf_mode_name(conf_mode_t mode);
 const char *conf_weighting_name(conf_weighting_t weighting);
-const char *conf_schedule_name(conf_schedule_t schedule);
-const char *conf_family_name(conf_family_t family);
 const char *conf_optimizer_name(conf_optimizer_t optimizer);
 
 #endif
