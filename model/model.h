@@ -1,19 +1,20 @@
 // model - what is trained: a chain of layers, their parameters, and how parameters lie in memory.
 //
-// A pure description, a function of model_conf_t alone: it holds no number of any parameter. Three words:
+// A pure description, a function of model_conf_t alone: it holds no number of any parameter. Three
+// words:
 //
 //   tensor  one parameter with its Hugging Face name, such as `h.0.attn.c_attn.weight`.
-//   group   a set of consecutive tensors, laid end to end (no padding) in one flat vector of f32. Whoever
-//           holds parameters or gradients holds them as such vectors: servers cut them into blocks,
-//           workers keep one buffer a group, and a tensor is a view (an offset) into it.
-//   layer   a unit of the chain that a pipeline may be cut at. Layer 0 is the embedding, the last one the
-//           head, what lies between are blocks; so there are conf.layers + 2 of them.
+//   group   a set of consecutive tensors, laid end to end (no padding) in one flat vector of f32.
+//           Whoever holds parameters or gradients holds them as such vectors: servers cut them into
+//           blocks, workers keep one buffer a group, and a tensor is a view (an offset) into it.
+//   layer   a unit of the chain that a pipeline may be cut at. Layer 0 is the embedding, the last
+//           one the head, what lies between are blocks; so there are conf.layers + 2 of them.
 //
 //   group:   0 = {wte.weight}   1 = {wpe.weight}   2 + i = the tensors of block i   last = {ln_f.*}
 //   uses:    embedding {0, 1}   block i {2 + i}    head {last, 0}: its matrix is tied to wte.weight
 //
-// A group that two stages use (wte, when embedding and head lie in different ones) gets one gradient part
-// from each; the parts are added.
+// A group that two stages use (wte, when embedding and head lie in different ones) gets one
+// gradient part from each; the parts are added.
 
 #ifndef MODEL_H
 #define MODEL_H
@@ -108,13 +109,14 @@ const model_tensor_t *model_tensor_find(const model_t *self, const char *name);
 // Elements of all groups together: the model's number of parameters.
 uint64_t model_params_count(const model_t *self);
 
-// The groups that layers [first, last) use, ascending, each once; returns how many. `groups` has room for
-// model_groups_count of them.
+// The groups that layers [first, last) use, ascending, each once; returns how many. `groups` has
+// room for model_groups_count of them.
 uint32_t model_groups_of(const model_t *self, uint32_t first, uint32_t last, uint32_t *groups);
 
-// Initial values of elements [first, first + count) of a tensor: a pure function of (seed, name, element),
-// so that any server can make any block by itself. Normal values have standard deviation 0.02, residual
-// projections (c_proj.weight) 0.02 / sqrt(2 layers), wpe 0.02 as in nanoGPT; biases are 0, norms 1.
+// Initial values of elements [first, first + count) of a tensor: a pure function of (seed, name,
+// element), so that any server can make any block by itself. Normal values have standard deviation
+// 0.02, residual projections (c_proj.weight) 0.02 / sqrt(2 layers), wpe 0.02 as in nanoGPT; biases
+// are 0, norms 1.
 void model_init_tensor(const model_tensor_t *tensor, uint64_t seed, uint64_t first, uint64_t count,
                        float *out);
 
@@ -122,10 +124,11 @@ void model_init_tensor(const model_tensor_t *tensor, uint64_t seed, uint64_t fir
 void model_init_group(const model_t *self, uint32_t group, uint64_t seed, uint64_t first,
                       uint64_t count, float *out);
 
-// Does weight decay apply to elements [first, first + count) of the group? Calls `each` with maximal runs
-// of equal decay, ascending. (Optimizer steps work on blocks, which may cut a tensor anywhere.)
-typedef void model_run_fn(void *self, uint64_t first, uint64_t count, bool decay);
+// Weight decay within elements [first, first + count) of a group's flat vector: calls `each` with
+// maximal runs of equal decay, ascending. (Optimizer steps work on blocks, which may cut a tensor
+// anywhere.)
+typedef void model_decay_fn(void *each_self, uint64_t first, uint64_t count, bool decay);
 void model_decay_runs(const model_t *self, uint32_t group, uint64_t first, uint64_t count,
-                      model_run_fn *each, void *each_self);
+                      model_decay_fn *each, void *each_self);
 
 #endif
