@@ -1,15 +1,15 @@
 // hx_backend - the table of operations on numbers: memory, matrix products, kernels, reductions.
 //
 // A backend is one device. Everything that computes goes through its table, so that the CPU version
-// is the oracle of any other. The table has no optional entries: a backend that lacks an element type
-// answers HX_E_UNSUPPORTED and has done nothing.
+// is the oracle of any other. The table has no optional entries: a backend that lacks an element
+// type answers HX_E_UNSUPPORTED and has done nothing.
 //
 // Rules that hold for every entry, unless it says otherwise:
 // - Memory is a plain address of the device (on the CPU an ordinary pointer; elsewhere never to be
-//   read by the caller, but arithmetic on it is fine). The caller owns it; nothing is kept after the
-//   call, except that an asynchronous device reads and writes it until `sync` of that stream.
-// - The structs of arguments are borrowed for the call. Matrices are row-major. A pitch is the number
-//   of elements from one row to the next. Counts are in elements, sizes in bytes.
+//   read by the caller, but arithmetic on it is fine). The caller owns it; nothing is kept after
+//   the call, except that an asynchronous device reads and writes it until `sync` of that stream.
+// - The structs of arguments are borrowed for the call. Matrices are row-major. A pitch is the
+//   number of elements from one row to the next. Counts are in elements, sizes in bytes.
 // - Work on one stream runs in order. The CPU runs it within the call, and a call may block for as
 //   long as the work takes. An asynchronous device reports a failure of earlier work at `sync`.
 // - Outputs do not overlap inputs, unless the entry says "may be the same".
@@ -36,8 +36,8 @@ typedef int hx_stream_t;
 typedef struct hx_backend hx_backend_t;
 
 // out = alpha * op(a) op(b) + beta * add + bias, for each of `batches` products.
-// op(a) is (rows, inner) and op(b) is (inner, columns); a transposed operand is stored the other way
-// round. `a` and `b` are of `dtype` (HX_F32 or HX_BF16), all else is f32 and sums are in f32.
+// op(a) is (rows, inner) and op(b) is (inner, columns); a transposed operand is stored the other
+// way round. `a` and `b` are of `dtype` (HX_F32 or HX_BF16), all else is f32 and sums are in f32.
 typedef struct {
     hx_dtype_t dtype;
     bool a_transposed;
@@ -91,9 +91,9 @@ typedef struct {
     float *dshift;      // (columns), +=; parameter half
 } hx_norm_grad_t;
 
-// Causal attention over a packed qkv: channels 0..C-1 of a position are q, then k, then v; head h has
-// channels h * C / heads onwards of each. Scores are scaled by 1 / sqrt(C / heads). Computed in blocks
-// with a running softmax (Dao et al. 2022, FlashAttention); only the log-sum-exp is kept.
+// Causal attention over a packed qkv: channels 0..C-1 of a position are q, then k, then v; head h
+// has channels h * C / heads onwards of each. Scores are scaled by 1 / sqrt(C / heads). Computed in
+// blocks with a running softmax (Dao et al. 2022, FlashAttention); only the log-sum-exp is kept.
 typedef struct {
     size_t batch;
     size_t time;
@@ -138,8 +138,8 @@ typedef struct {
     float *dtable;          // dwte (vocab, channels) or dwpe (time, channels), +=
 } hx_embedding_grad_t;
 
-// losses[r] = -log softmax(logits[r])[targets[r]]. With `gradient`, logits become their own gradient,
-// (softmax - one at the target) * scale, and columns from vocab to pitch become 0.
+// losses[r] = -log softmax(logits[r])[targets[r]]. With `gradient`, logits become their own
+// gradient, (softmax - one at the target) * scale, and columns from vocab to pitch become 0.
 typedef struct {
     size_t rows;
     size_t vocab;
@@ -161,8 +161,8 @@ typedef struct {
     float *w_out;
     float *m_out;
     float *v_out;
-    float beta1;
-    float beta2;
+    double beta1;
+    double beta2;
     float eps;
     float gradient_scale;  // Multiplies g before anything else (clipping, weights).
     float step_size;       // lr * scale / (1 - beta1^step)
@@ -189,10 +189,11 @@ typedef struct {
     // `size` bytes (at least 1), aligned to 64, contents undefined. May block.
     // HX_E_NOMEM: `*memory_p` is untouched.
     hx_err_t (*alloc)(hx_backend_t *self, size_t size, void **memory_p);
-    // Gives memory back and sets `*memory_p` to NULL; NULL inside is accepted. Waits for work on it.
+    // Gives memory back and sets `*memory_p` to NULL; NULL inside is accepted. Waits for work on
+    // it.
     void (*release)(hx_backend_t *self, void **memory_p);
-    // Host to device, device to host, device to device. The host side of an upload may be reused and
-    // that of a download read only after `sync`. Size 0 is accepted.
+    // Host to device, device to host, device to device. The host side of an upload may be reused
+    // and that of a download read only after `sync`. Size 0 is accepted.
     hx_err_t (*upload)(hx_backend_t *self, hx_stream_t stream, void *to, const void *from,
                        size_t size);
     hx_err_t (*download)(hx_backend_t *self, hx_stream_t stream, void *to, const void *from,
@@ -283,15 +284,15 @@ struct hx_backend {
 // Destroys and sets the caller's pointer to NULL; NULL inside is accepted.
 void hx_backend_destroy(hx_backend_t **backend_p);
 
-// A CPU backend that computes with `threads` threads (0: as many as the process may run on), for its
-// own kernels and for OpenBLAS alike, never nested. It may be used by any one thread at a time. Two
-// backends used at once by two threads each have their own team. Call hx_cpu_prepare first.
+// A CPU backend that computes with `threads` threads (0: as many as the process may run on), for
+// its own kernels and for OpenBLAS alike, never nested. It may be used by any one thread at a time.
+// Two backends used at once by two threads each have their own team. Call hx_cpu_prepare first.
 hx_backend_t *hx_backend_cpu_new(int threads);
 int hx_backend_cpu_threads(const hx_backend_t *backend);
 
-// Call first in `main`, before any thread exists: makes waiting OpenMP threads sleep instead of spin
-// (OMP_WAIT_POLICY=passive unless the user has set it). OpenMP reads its environment when its library
-// is loaded, before `main`, so this runs the program again once with the environment set.
+// Call first in `main`, before any thread exists: makes waiting OpenMP threads sleep instead of
+// spin (OMP_WAIT_POLICY=passive unless the user has set it). OpenMP reads its environment when its
+// library is loaded, before `main`, so this runs the program again once with the environment set.
 // Does nothing, and returns, when the policy is set already.
 void hx_cpu_prepare(char **argv);
 

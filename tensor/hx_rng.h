@@ -1,9 +1,9 @@
 // hx_rng - seeded randomness: a small generator with state, and random numbers by counter.
 //
-// The generator (xoshiro256**, Blackman and Vigna 2021, seeded through splitmix64) is for the simulator
-// and for tests. The counter-based numbers (Philox4x32-10, Salmon et al. 2011, "Parallel random
-// numbers: as easy as 1, 2, 3") are a function of key and counter alone: initial weights and masks
-// come out the same in any plan, order, retry or thread. Neither is for secrets.
+// The generator (xoshiro256**, Blackman and Vigna 2021, seeded through splitmix64) is for the
+// simulator and for tests. The counter-based numbers (Philox4x32-10, Salmon et al. 2011, "Parallel
+// random numbers: as easy as 1, 2, 3") are a function of key and counter alone: initial weights and
+// masks come out the same in any plan, order, retry or thread. Neither is for secrets.
 
 #ifndef HX_RNG_H
 #define HX_RNG_H
@@ -29,8 +29,9 @@ void hx_rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 // A name as 64 bits: FNV-1a.
 uint64_t hx_rng_hash(const char *name);
 
-// By counter: `key` is the run's seed, `stream` the hash of a tensor's name (or any other number that
-// names the purpose), `element` the index within. Each pair (stream, element) has its own numbers.
+// By counter: `key` is the run's seed, `stream` the hash of a tensor's name (or any other number
+// that names the purpose), `element` the index within. Each pair (stream, element) has its own
+// numbers.
 uint32_t hx_rng_bits_at(uint64_t key, uint64_t stream, uint64_t element);
 // Uniform in [0, 1), 24 bits, so exact in f32.
 float hx_rng_unit_at(uint64_t key, uint64_t stream, uint64_t element);

@@ -3,8 +3,8 @@
 // Servers use it, and so do local steps. It keeps no state: moments come in and go out beside the
 // weights, possibly into other memory (a server writes into a spare slot and then changes slots).
 //
-// With G = gradient_scale * g, t = step, s = scale (kappa^p of the round: it multiplies the step and
-// never the moments):
+// With G = gradient_scale * g, t = step, s = scale (kappa^p of the round: it multiplies the step
+// and never the moments):
 //
 //   AdamW (Loshchilov, Hutter 2019, decoupled weight decay; moments of Kingma, Ba 2015)
 //     m' = beta1 m + (1 - beta1) G          v' = beta2 v + (1 - beta2) G^2
@@ -79,8 +79,8 @@ typedef struct {
     optim_decay_t decay;
 } optim_schedule_t;
 
-// The rate of the step that brings the run to `tokens` applied tokens (so the first step of a warm-up
-// is not 0). Cosine: Loshchilov, Hutter 2017, one cycle without restarts.
+// The rate of the step that brings the run to `tokens` applied tokens (so the first step of a
+// warm-up is not 0). Cosine: Loshchilov, Hutter 2017, one cycle without restarts.
 double optim_lr(const optim_schedule_t *schedule, uint64_t tokens);
 
 #endif

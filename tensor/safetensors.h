@@ -1,12 +1,12 @@
 // safetensors - the index of a safetensors file, read from bytes and made as bytes.
 //
-// The format (of Hugging Face): 8 bytes, little-endian, the length N of the header; N bytes of JSON,
-// an object of tensors {"dtype", "shape", "data_offsets": [begin, end]} and optionally
+// The format (of Hugging Face): 8 bytes, little-endian, the length N of the header; N bytes of
+// JSON, an object of tensors {"dtype", "shape", "data_offsets": [begin, end]} and optionally
 // "__metadata__" with texts; then the data, to which offsets are relative.
 //
-// The reader believes nothing: every bound, name, type, shape and offset is checked, tensors must tile
-// the data without gap or overlap, and the file must end where they end. It works on memory; whoever
-// has the file opens, reads or maps it.
+// The reader believes nothing: every bound, name, type, shape and offset is checked, tensors must
+// tile the data without gap or overlap, and the file must end where they end. It works on memory;
+// whoever has the file opens, reads or maps it.
 
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
@@ -75,8 +75,8 @@ const char *safetensors_meta(const safetensors_t *index, const char *key);
 
 // Makes the head of a file for these tensors, in this order, and sets each `offset` and `size`; the
 // caller writes the head and then the data at the offsets. The head's size is a multiple of 8.
-// `*bytes_p` is to be freed with free(). HX_E_ARG: a name twice, not UTF-8, empty or too long; rank or
-// count too large; sizes overflow.
+// `*bytes_p` is to be freed with free(). HX_E_ARG: a name twice, not UTF-8, empty or too long; rank
+// or count too large; sizes overflow.
 HX_MUST_USE hx_err_t safetensors_write_head(safetensors_tensor_t *tensors, size_t tensors_count,
                                             const safetensors_meta_t *meta, size_t meta_count,
                                             uint8_t **bytes_p, size_t *size, hx_fault_t *fault);

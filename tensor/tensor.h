@@ -1,7 +1,8 @@
 // tensor - a view of backend memory with a type and a shape, passed by value.
 //
 // A tensor owns nothing: whoever allocated the memory releases it. Its rows are contiguous; between
-// rows there may be a gap (a slice of columns has one). The helpers make views and never touch data.
+// rows there may be a gap (a slice of columns has one). The helpers make views and never touch
+// data.
 
 #ifndef TENSOR_H
 #define TENSOR_H
