@@ -1,0 +1,494 @@
+// conf_check - see the header.
+
+#include "net/conf_check.h"
+
+#include "net/conf_table.h"
+#include "net/conf_value.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ASP_PIPELINES_MAX 16  // Beyond, unbounded lag is a mistake rather than a choice.
+
+static size_t index_of(const char *name)
+{
+    const size_t index = conf_key_find(name);
+    HX_ASSERT(index != SIZE_MAX);
+    return index;
+}
+
+void conf_where(const conf_t *conf, const char *key, char *out, size_t out_size)
+{
+    const conf_origin_t *const origin = &conf->origins[index_of(key)];
+    switch (origin->source) {
+    case CONF_FROM_FILE:
+        snprintf(out, out_size, "%s:%" PRIu32, conf->path, origin->line);
+        break;
+    case CONF_FROM_COMMAND:
+        snprintf(out, out_size, "--set");
+        break;
+    default:
+        snprintf(out, out_size, "%s (default)", conf->path);
+    }
+}
+
+// "FILE:12: sync.staleness = 2: " and the reason.
+static hx_err_t refuse(const conf_t *conf, const char *key, hx_fault_t *fault, const char *format,
+                       ...) HX_PRINTF(4, 5);
+static hx_err_t refuse(const conf_t *conf, const char *key, hx_fault_t *fault, const char *format,
+                       ...)
+{
+    char where[CONF_TEXT_MAX + 32];
+    char value[CONF_TEXT_MAX];
+    char reason[HX_FAULT_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, sizeof reason, format, args);
+    va_end(args);
+    conf_where(conf, key, where, sizeof where);
+    conf_value_format(conf_key(index_of(key)), conf, value, sizeof value);
+    return hx_fault(fault, HX_E_ARG, "%s: %s = %s: %s", where, key, *value ? value : "\"\"",
+                    reason);
+}
+
+// ---------------------------------------------------------------- what follows
+
+static void set_by_rule(conf_t *conf, const char *name, const char *value)
+{
+    const size_t index = index_of(name);
+    const hx_err_t err = conf_value_parse(conf_key(index), value, conf, NULL);
+    HX_ASSERT(err == HX_OK);
+    conf->origins[index] = (conf_origin_t){.source = CONF_FROM_RULE};
+}
+
+// What an earlier call derived is derived anew.
+static void forget_rules(conf_t *conf)
+{
+    for (size_t index = 0; index < conf_keys_count(); index++) {
+        if (conf->origins[index].source == CONF_FROM_RULE) {
+            set_by_rule(conf, conf_key(index)->name, conf_key(index)->fallback);
+            conf->origins[index].source = CONF_FROM_DEFAULT;
+        }
+    }
+}
+
+// The mode means `value` for this key. A weaker value yields; one as strong as the mode contradicts it.
+static hx_err_t fix(conf_t *conf, const char *name, const char *value, hx_fault_t *fault)
+{
+    const conf_key_t *const key = conf_key(index_of(name));
+    const conf_source_t source = conf->origins[index_of(name)].source;
+    char given[CONF_TEXT_MAX];
+    conf_value_format(key, conf, given, sizeof given);
+    if (strcmp(given, value) == 0) {
+        return HX_OK;
+    }
+    if (source >= CONF_FROM_FILE && source >= conf->origins[index_of("sync.mode")].source) {
+        return refuse(conf, name, fault,
+                      "sync.mode = %s means %s: remove this key, or choose another mode",
+                      conf_mode_name(conf->sync.mode), value);
+    }
+    set_by_rule(conf, name, value);
+    return HX_OK;
+}
+
+static hx_err_t fix_all(conf_t *conf, const char *const (*pairs)[2], size_t count,
+                        hx_fault_t *fault)
+{
+    for (size_t index = 0; index < count; index++) {
+        HX_TRY(fix(conf, pairs[index][0], pairs[index][1], fault));
+    }
+    return HX_OK;
+}
+
+static hx_err_t resolve_mode(conf_t *conf, hx_fault_t *fault)
+{
+    static const char *const bsp[][2] = {{"sync.quorum", "1"},
+                                         {"sync.run_ahead", "0"},
+                                         {"sync.staleness", "0"},
+                                         {"sync.grace", "0"},
+                                         {"sync.weighting", "const"}};
+    static const char *const asp[][2] = {{"sync.quorum", "one"},
+                                         {"sync.staleness", "none"},
+                                         {"sync.grace", "0"},
+                                         {"sync.weighting", "const"}};
+    static const char *const ssp[][2] = {
+        {"sync.quorum", "one"}, {"sync.grace", "0"}, {"sync.weighting", "const"}};
+    char ahead[16];
+    conf_sync_t *const sync = &conf->sync;
+    if (sync->mode == CONF_MODE_BSP) {
+        HX_TRY(fix_all(conf, bsp, HX_COUNT(bsp), fault));
+    } else if (sync->mode == CONF_MODE_ASP) {
+        HX_TRY(fix_all(conf, asp, HX_COUNT(asp), fault));
+    } else if (sync->mode == CONF_MODE_SSP) {
+        HX_TRY(fix_all(conf, ssp, HX_COUNT(ssp), fault));
+        if (sync->staleness == CONF_UNBOUNDED || sync->staleness > 64) {
+            return refuse(conf, "sync.staleness", fault,
+                          "sync.mode = ssp needs a bound of 0 to 64 commits");
+        }
+        snprintf(ahead, sizeof ahead, "%" PRIu32, sync->staleness);
+        HX_TRY(fix(conf, "sync.run_ahead", ahead, fault));
+    }
+    sync->gate = sync->mode == CONF_MODE_SSP ? sync->staleness : CONF_UNBOUNDED;
+    sync->lag_max = sync->mode == CONF_MODE_SSP ? CONF_UNBOUNDED : sync->staleness;
+    return HX_OK;
+}
+
+// A goal in time or loss that was given takes the place of the default goal in tokens.
+static void resolve_goals(conf_t *conf)
+{
+    const bool tokens_given = conf->origins[index_of("train.tokens")].source >= CONF_FROM_FILE;
+    if (!tokens_given && (conf->train.seconds > 0 || conf->train.target_loss > 0)) {
+        set_by_rule(conf, "train.tokens", "none");
+    }
+    if (conf->train.order_seed == 0) {
+        set_by_rule(conf, "train.order_seed", "auto");
+        conf->train.order_seed = conf->run.seed;
+    }
+    if (strcmp(conf->scheduler.bind, "auto") == 0) {
+        set_by_rule(conf, "scheduler.bind", conf->scheduler.endpoint);
+    }
+}
+
+static void count_nodes(conf_t *conf)
+{
+    uint32_t workers = 0;
+    uint32_t servers = 0;
+    for (uint32_t index = 0; index < conf->launch.sites_count; index++) {
+        workers += conf->launch.sites[index].workers_count;
+        servers += conf->launch.sites[index].servers;
+    }
+    if (conf->plan.workers == 0) {
+        set_by_rule(conf, "plan.workers", "0");
+        conf->plan.workers = workers;
+    }
+    if (conf->plan.servers == 0) {
+        set_by_rule(conf, "plan.servers", "0");
+        conf->plan.servers = servers;
+    }
+}
+
+static hx_err_t bad_cuts(const conf_t *conf, hx_fault_t *fault)
+{
+    return refuse(
+        conf, "plan.stages", fault,
+        "expected blocks per stage of each pipeline, such as \"east:2,2;west:4\" or \"2,2;4\"");
+}
+
+// "2,2" up to `end`.
+static hx_err_t parse_layers(const conf_t *conf, const char *at, const char *end, conf_cut_t *cut,
+                             hx_fault_t *fault)
+{
+    while (true) {
+        const size_t digits = strspn(at, "0123456789");
+        if (digits == 0 || digits > 6) {
+            return bad_cuts(conf, fault);
+        }
+        if (cut->stages_count == CONF_STAGES_MAX) {
+            return refuse(conf, "plan.stages", fault, "a pipeline has at most %d stages",
+                          CONF_STAGES_MAX);
+        }
+        cut->layers[cut->stages_count++] = (uint32_t)strtoul(at, NULL, 10);
+        at += digits;
+        if (at == end) {
+            return HX_OK;
+        }
+        if (*at++ != ',') {
+            return bad_cuts(conf, fault);
+        }
+    }
+}
+
+static hx_err_t parse_cut(const conf_t *conf, const char *start, const char *end, conf_cut_t *cut,
+                          hx_fault_t *fault)
+{
+    const char *const colon = memchr(start, ':', (size_t)(end - start));
+    *cut = (conf_cut_t){0};
+    if (colon) {
+        const size_t length = (size_t)(colon - start);
+        if (length >= sizeof cut->site) {
+            return bad_cuts(conf, fault);
+        }
+        memcpy(cut->site, start, length);
+        if (!conf_name_valid(cut->site)) {
+            return bad_cuts(conf, fault);
+        }
+    }
+    return parse_layers(conf, colon ? colon + 1 : start, end, cut, fault);
+}
+
+static hx_err_t resolve_cuts(conf_t *conf, hx_fault_t *fault)
+{
+    free(conf->plan.cuts);
+    conf->plan.cuts = NULL;
+    conf->plan.cuts_count = 0;
+    const char *at = conf->plan.stages;
+    while (*at) {
+        const char *const end = at + strcspn(at, ";");
+        conf->plan.cuts =
+            hx_grow(conf->plan.cuts, conf->plan.cuts_count + 1, sizeof *conf->plan.cuts);
+        HX_TRY(parse_cut(conf, at, end, &conf->plan.cuts[conf->plan.cuts_count], fault));
+        conf->plan.cuts_count++;
+        at = *end ? end + 1 : end;
+    }
+    return HX_OK;
+}
+
+hx_err_t conf_resolve(conf_t *conf, hx_fault_t *fault)
+{
+    forget_rules(conf);
+    HX_TRY(resolve_mode(conf, fault));
+    resolve_goals(conf);
+    count_nodes(conf);
+    return resolve_cuts(conf, fault);
+}
+
+// ---------------------------------------------------------------- what cannot be
+
+static hx_err_t check_model(const conf_t *conf, hx_fault_t *fault)
+{
+    const conf_model_t *const model = &conf->model;
+    if (model->channels % model->heads != 0) {
+        return refuse(conf, "model.heads", fault,
+                      "%" PRIu32 " channels do not divide by %" PRIu32
+                      " heads: change model.heads or model.channels",
+                      model->channels, model->heads);
+    }
+    const model_conf_t values = conf_model(conf);
+    hx_fault_t reason;
+    if (model_check(&values, &reason) != HX_OK) {
+        return hx_fault(fault, HX_E_ARG, "%s: %s", conf->path, reason.text);
+    }
+    return HX_OK;
+}
+
+static hx_err_t check_batch(const conf_t *conf, hx_fault_t *fault)
+{
+    const uint64_t batch = conf->train.global_batch;
+    const uint32_t context = conf->model.context;
+    if (batch % context != 0) {
+        const uint64_t below = batch / context * context;
+        return refuse(conf, "train.global_batch", fault,
+                      "not a whole number of rows of model.context = %" PRIu32
+                      " tokens: try %" PRIu64,
+                      context, below > 0 ? below : context);
+    }
+    const uint64_t rows = conf_rows(conf);
+    if (rows > UINT32_MAX) {
+        return refuse(conf, "train.global_batch", fault, "%" PRIu64 " rows: too many", rows);
+    }
+    if (rows % conf->plan.microbatch != 0) {
+        return refuse(conf, "plan.microbatch", fault,
+                      "does not divide the %" PRIu64
+                      " rows of a global batch (train.global_batch / "
+                      "model.context)",
+                      rows);
+    }
+    return HX_OK;
+}
+
+static hx_err_t check_order(const conf_t *conf, const char *shorter, hx_time_t a,
+                            const char *longer, hx_time_t b, hx_fault_t *fault)
+{
+    return a < b ? HX_OK
+                 : refuse(conf, shorter, fault,
+                          "must be shorter than %s = %g s: else a wait ends before "
+                          "what it waits for can",
+                          longer, (double)b / 1e9);
+}
+
+static hx_err_t check_timeouts(const conf_t *conf, hx_fault_t *fault)
+{
+    const conf_run_t *const run = &conf->run;
+    HX_TRY(check_order(conf, "run.connect_timeout", run->connect_timeout, "run.request_timeout",
+                       run->request_timeout, fault));
+    HX_TRY(check_order(conf, "run.request_timeout", run->request_timeout, "run.dead_after",
+                       run->dead_after, fault));
+    return check_order(conf, "run.dead_after", run->dead_after, "run.lease_min", run->lease_min,
+                       fault);
+}
+
+static hx_err_t check_cuts(const conf_t *conf, hx_fault_t *fault)
+{
+    const conf_plan_t *const plan = &conf->plan;
+    uint32_t stages = 0;
+    for (uint32_t index = 0; index < plan->cuts_count; index++) {
+        const conf_cut_t *const cut = &plan->cuts[index];
+        uint64_t sum = 0;
+        for (uint32_t stage = 0; stage < cut->stages_count; stage++) {
+            sum += cut->layers[stage];
+            if (cut->layers[stage] == 0) {
+                return refuse(conf, "plan.stages", fault,
+                              "pipeline %" PRIu32 " has a stage without a block", index + 1);
+            }
+        }
+        if (sum != conf->model.layers) {
+            return refuse(
+                conf, "plan.stages", fault,
+                "the stages of pipeline %" PRIu32 " hold %" PRIu64 " blocks, the model has %" PRIu32
+                " (model.layers): %s %" PRIu64 " to %" PRIu64,
+                index + 1, sum, conf->model.layers,
+                sum < conf->model.layers ? "without a home are blocks" : "too many are blocks",
+                HX_MIN(sum, (uint64_t)conf->model.layers) + 1,
+                HX_MAX(sum, (uint64_t)conf->model.layers));
+        }
+        stages += cut->stages_count;
+    }
+    if (stages > plan->workers) {
+        return refuse(conf, "plan.stages", fault,
+                      "asks for %" PRIu32 " stages, of a worker each; there "
+                      "are %" PRIu32 " workers (plan.workers)",
+                      stages, plan->workers);
+    }
+    return HX_OK;
+}
+
+static hx_err_t check_plan(const conf_t *conf, hx_fault_t *fault)
+{
+    const conf_plan_t *const plan = &conf->plan;
+    if (plan->workers == 0) {
+        return refuse(conf, "plan.workers", fault,
+                      "no workers to wait for: give their number, or list them in `launch`");
+    }
+    if (plan->servers == 0) {
+        return refuse(conf, "plan.servers", fault,
+                      "no servers to wait for: give their number, or list them in `launch`");
+    }
+    if (plan->pipelines != CONF_AUTO && plan->pipelines > plan->workers) {
+        return refuse(conf, "plan.pipelines", fault, "more pipelines than workers (%" PRIu32 ")",
+                      plan->workers);
+    }
+    if (plan->cuts_count > 0 && plan->pipelines != CONF_AUTO &&
+        plan->pipelines != plan->cuts_count) {
+        return refuse(conf, "plan.pipelines", fault, "plan.stages cuts %" PRIu32 " pipelines",
+                      plan->cuts_count);
+    }
+    if (conf->server.replicas > 1) {
+        return refuse(conf, "server.replicas", fault, "known, but not in this version: use 1");
+    }
+    return check_cuts(conf, fault);
+}
+
+static hx_err_t check_security(const conf_t *conf, hx_fault_t *fault)
+{
+    if (conf->security.curve) {
+        return refuse(conf, "security.curve", fault,
+                      "certificates come with a later version: use 0 and loopback addresses");
+    }
+    HX_TRY(conf_check_bind(conf->scheduler.bind, conf, fault));
+    HX_TRY(conf_check_bind(conf->server.bind, conf, fault));
+    HX_TRY(conf_check_bind(conf->worker.bind, conf, fault));
+    return *conf->scheduler.dashboard ? conf_check_bind(conf->scheduler.dashboard, conf, fault)
+                                      : HX_OK;
+}
+
+static hx_err_t check_launch(const conf_t *conf, hx_fault_t *fault)
+{
+    for (uint32_t index = 0; index < conf->launch.sites_count; index++) {
+        const conf_site_t *const site = &conf->launch.sites[index];
+        if (site->workers_count == 0 && site->servers == 0) {
+            return hx_fault(fault, HX_E_ARG,
+                            "%s:%" PRIu32 ": site %s starts nothing: give it workers "
+                            "or servers",
+                            conf->path, site->name_origin.line, site->name);
+        }
+    }
+    return HX_OK;
+}
+
+hx_err_t conf_check(const conf_t *conf, hx_fault_t *fault)
+{
+    HX_TRY(check_launch(conf, fault));
+    HX_TRY(check_model(conf, fault));
+    HX_TRY(check_batch(conf, fault));
+    HX_TRY(check_timeouts(conf, fault));
+    HX_TRY(check_plan(conf, fault));
+    HX_TRY(check_security(conf, fault));
+    if (conf->train.tokens == 0 && conf->train.seconds == 0 && conf->train.target_loss == 0) {
+        return refuse(conf, "train.tokens", fault,
+                      "the run has no goal: give train.tokens, train.seconds or train.target_loss");
+    }
+    if (conf->sync.local_steps > 1) {
+        return refuse(conf, "sync.local_steps", fault,
+                      "belongs to sync.mode = local, which is not in "
+                      "this version: use 1");
+    }
+    const uint32_t known = conf->plan.cuts_count > 0 ? conf->plan.cuts_count : conf->plan.pipelines;
+    return known == CONF_AUTO ? HX_OK : conf_check_pipelines(conf, known, fault);
+}
+
+// ---------------------------------------------------------------- what is known later
+
+hx_err_t conf_check_pipelines(const conf_t *conf, uint32_t pipelines, hx_fault_t *fault)
+{
+    const conf_sync_t *const sync = &conf->sync;
+    if (sync->mode == CONF_MODE_ASP && pipelines > ASP_PIPELINES_MAX) {
+        return refuse(conf, "sync.mode", fault,
+                      "%" PRIu32
+                      " pipelines without a bound on lag: asp is for at most %d; use ssaw or ssp",
+                      pipelines, ASP_PIPELINES_MAX);
+    }
+    if (sync->quorum == CONF_QUORUM_ONE && sync->lag_max < pipelines) {
+        return refuse(
+            conf, "sync.staleness", fault,
+            "with sync.quorum = one the bound must be at least the number of pipelines, %" PRIu32
+            ": a smaller one would always bind",
+            pipelines);
+    }
+    return HX_OK;
+}
+
+// The host between "tcp://" (or nothing) and the last ':'.
+static bool host_of(const char *endpoint, char *host, size_t host_size)
+{
+    const char *const start = strncmp(endpoint, "tcp://", 6) == 0 ? endpoint + 6 : endpoint;
+    const char *const colon = strrchr(start, ':');
+    const size_t length = colon ? (size_t)(colon - start) : 0;
+    if (length == 0 || length >= host_size || !colon[1]) {
+        return false;
+    }
+    memcpy(host, start, length);
+    host[length] = '\0';
+    return true;
+}
+
+static bool port_valid(const char *endpoint)
+{
+    const char *const port = strrchr(endpoint, ':') + 1;
+    if (strcmp(port, "*") == 0) {
+        return true;
+    }
+    const size_t digits = strspn(port, "0123456789");
+    return digits > 0 && digits < 6 && port[digits] == '\0' && strtoul(port, NULL, 10) <= 65535;
+}
+
+static bool is_loopback(const char *host)
+{
+    const bool address =
+        strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == strlen(host);
+    return address || strcmp(host, "localhost") == 0 || strcmp(host, "lo") == 0 ||
+           strcmp(host, "[::1]") == 0;
+}
+
+hx_err_t conf_check_bind(const char *endpoint, const conf_t *conf, hx_fault_t *fault)
+{
+    char host[CONF_TEXT_MAX];
+    if (strncmp(endpoint, "ipc://", 6) == 0 || strncmp(endpoint, "inproc://", 9) == 0) {
+        return HX_OK;
+    }
+    if (!host_of(endpoint, host, sizeof host) || !port_valid(endpoint)) {
+        return hx_fault(fault, HX_E_ARG,
+                        "%s: bind address `%s`: expected tcp://ADDRESS:PORT (a port of * "
+                        "takes any free one)",
+                        conf->path, endpoint);
+    }
+    if (!conf->security.curve && !is_loopback(host)) {
+        return hx_fault(
+            fault, HX_E_ARG,
+            "%s: bind address `%s` is open to other machines, which needs "
+            "certificates (security.curve), and those are not in this version: bind 127.0.0.1",
+            conf->path, endpoint);
+    }
+    return HX_OK;
+}
