@@ -70,7 +70,7 @@ uint32_t schedule_peak(const schedule_op_t *ops, uint32_t ops_count);
 
 // Depths for h1f1b, from the last stage forwards, all times in one unit:
 //
-//     N_s = N_(s+1) + own_s + ceil(2 hop_s / t_max),  without the ceil where hop_s is under 2 % of t_max
+//     N_s = N_(s+1) + own_s + ceil(2 hop_s / t_max), the ceil left out where hop_s < 2 % of t_max
 //     own_s = max(1, ceil(latency_s / t_max)),  N_last = own_last
 //
 // then N_s <= caps[s], then from the first stage on N_(s+1) <= N_s. hop[s] is the time of a message
