@@ -1,0 +1,85 @@
+// lead - hands out leases, closes rounds, and decides what each commit takes.
+//
+// One lead serves a run. It knows pipelines, leases, votes and versions; it never sees a parameter or a
+// gradient. It asks `ssaw` when and with which weights, keeps the books in a `cursor`, and drives the atomic
+// commit of docs/protocol.md: PREPARE, votes, journal, COMMIT, APPLIED, OUTCOME. It also lets checkpoints
+// be written and held-out rows be evaluated, and tells the scheduler how the run goes and when it is done.
+//
+// A lead that no plan names stays idle: it registers, and ends when the scheduler says so.
+//
+// The pure role. Its jobs are in lead_jobs.h; `bench/sim.c` gives each a duration and returns it as it was.
+
+#ifndef LEAD_H
+#define LEAD_H
+
+#include "net/member.h"
+#include "server/ssaw.h"
+#include "tensor/optim.h"
+
+#define LEAD_LEASES_MAX PAYLOAD_MEMBERS_MAX  // Open at a time.
+#define LEAD_STRIKES_MAX 3u                  // A range that was not finite so often is skipped.
+#define LEAD_BAD_VOTES_MAX 5u                // Unusable votes of one round that end the run.
+#define LEAD_RESEND_EVERY HX_SEC(2)
+#define LEAD_WORD_EVERY HX_SEC(5)  // Between two lines that say for whom it waits.
+#define LEAD_ATTEMPT_SHIFT 40      // attempt = incarnation << 40 | counter.
+
+typedef enum {
+    // Opens the journal for a run that starts from `version` (0: fresh). `attempt`: the history of the record that
+    // is resumed. The result's `attempt` is the history to go on with: one more than the newest in the
+    // journal if that has records above `version`.
+    LEAD_JOB_OPEN = 1,
+    // Appends `blob`, the encoded record of `version`, and syncs it to the disk.
+    LEAD_JOB_JOURNAL = 2,
+} lead_job_t;
+
+typedef struct {
+    member_conf_t member;  // member.model is borrowed for the lead's whole life.
+    uint64_t block_size;   // Bytes of a parameter block: server.block.
+    ssaw_conf_t ssaw;
+    optim_schedule_t schedule;  // The learning rate by tokens applied.
+    double clip;                // Of the global norm; 0: none.
+    // Goals; the first that is reached ends the run. 0: not a goal.
+    uint64_t tokens;  // The run takes ceil(tokens / context) rows in all.
+    double seconds;   // Since the first grant of training.
+    double
+        target_loss;  // Of validation; where there is none, of training, averaged over the last commits.
+    // Evaluation and checkpoints.
+    uint64_t valid_rows;   // Held-out rows of one evaluation, [0, valid_rows); 0: there are none.
+    uint32_t valid_every;  // Commits; 0: only before and after.
+    uint32_t checkpoint_every;  // Commits; 0: only at the end.
+    // Limits of waiting; 0 stands for the value in brackets.
+    double lease_factor;      // A lease's deadline in predicted times [5],
+    hx_time_t lease_min;      // but at least this [10 s].
+    hx_time_t stop_grace;     // How long leases may go on after a stop was asked for [5 s].
+    hx_time_t start_timeout;  // From the plan to the first grant, for all acknowledgements [60 s].
+} lead_conf_t;
+
+// For reports, tests and the simulator's checkers.
+typedef struct {
+    uint64_t version;
+    uint64_t tokens;
+    uint32_t live;       // Pipelines.
+    uint32_t in_flight;  // Leases of training.
+    uint32_t announced;
+    uint64_t rows_left;
+    uint64_t committed_rows;
+    uint64_t skipped_rows;
+    uint64_t open_rows;
+    uint64_t returned_rows;
+    uint64_t next_row;
+    uint64_t dropped;
+    uint64_t nonsense;  // Messages that made no sense.
+    bool books_hold;    // The partition law.
+    bool done;          // DONE is out.
+} lead_view_t;
+
+typedef struct lead lead_t;
+
+lead_t *lead_new(const lead_conf_t *conf);  // The configuration is copied.
+void lead_destroy(lead_t **self_p);
+
+void lead_step(void *self, const step_in_t *in, step_out_t *out);  // A step_fn over lead_t.
+
+lead_view_t lead_view(const lead_t *self);
+
+#endif

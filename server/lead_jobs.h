@@ -1,0 +1,21 @@
+// lead_jobs - what the lead has done for it outside of its loop: its journal on the disk.
+//
+// Runs in the job thread of the lead's node, one job at a time. [io]
+
+#ifndef LEAD_JOBS_H
+#define LEAD_JOBS_H
+
+#include "net/step.h"
+#include "server/lead.h"
+
+typedef struct lead_jobs lead_jobs_t;
+
+// `directory` is the run's folder (it exists); the journal is created in it when the lead's first job asks.
+lead_jobs_t *lead_jobs_new(const char *directory);
+void lead_jobs_destroy(lead_jobs_t **self_p);
+
+// Runs one job: may set fields of `job` that the lead reads back, and `*result` (left alone: none). A failure's
+// line is logged here.
+hx_err_t lead_jobs_run(void *self, step_job_t *job, blob_t **result);
+
+#endif

@@ -1,0 +1,113 @@
+// ssaw - who may be granted work, when a round closes, and with which weight a contribution enters it.
+//
+// A pure policy: every answer is a function of the arguments alone. It keeps no state, reads no
+// clock, logs nothing. The lead asks it after every event; the simulator asks it the same way. The
+// classic modes (bsp, ssp, asp, ...) are values of the same rule, not branches.
+//
+// Units: rows for quorum and grants, tokens for weights, commits for lags. `docs/policies.md` has
+// the rule in words and the table of symbols.
+
+#ifndef SSAW_H
+#define SSAW_H
+
+#include "net/conf.h"
+#include "tensor/hx.h"
+
+#define SSAW_QUORUM_ONE 1u  // Rows of a quorum: any contribution has at least one.
+#define SSAW_RUN_AHEAD_ANY UINT32_MAX
+#define SSAW_LAG_UNBOUNDED UINT32_MAX
+#define SSAW_GATE_NONE UINT32_MAX
+#define SSAW_IN_FLIGHT_MAX 2u       // Leases queued at one pipeline where run_ahead is `any`.
+#define SSAW_ASP_PIPELINES_MAX 16u  // More under asp are refused unless the user insists.
+
+typedef struct {
+    uint64_t batch_rows;    // N: what a fully synchronous round would wait for.
+    uint64_t batch_tokens;  // The same in tokens: batch_rows x context.
+    uint64_t quorum_rows;   // No round closes with less announced; SSAW_QUORUM_ONE: any one.
+    uint32_t run_ahead;     // Leases that a pipeline may hold beyond the one that it computes.
+    uint32_t staleness;     // Largest lag of a committed contribution.
+    uint32_t gate;          // Steps that a pipeline may be ahead of the slowest one alive (ssp).
+    double grace;           // How long a round waits once it has its quorum, in mean step times.
+    conf_weighting_t weighting;
+    double alpha;          // Of poly, exp and hinge.
+    double mass_exponent;  // p: the step size grows with the round's mass to this power.
+    double kappa_max;      // Largest mass that counts.
+    bool asp_insist;       // asp with more than SSAW_ASP_PIPELINES_MAX pipelines is wanted.
+} ssaw_conf_t;
+
+// A lease whose gradients every shard holds. Kept in order of announcement.
+typedef struct {
+    uint32_t pipeline;
+    uint64_t rows;
+    uint64_t tokens;   // As the last stage reported.
+    uint64_t oldest;   // The oldest model version that the step really used; at most the view's.
+    double agreement;  // phi in (0, 1]; 1 where it is off.
+    hx_time_t announced_at;
+} ssaw_contribution_t;
+
+// What the policy may know of one pipeline. Evaluation leases are never counted.
+typedef struct {
+    bool live;
+    uint32_t outstanding;     // Leases that are granted and neither committed nor returned.
+    uint32_t in_flight;       // Of those, the ones not announced yet,
+    uint64_t in_flight_rows;  // their rows,
+    uint64_t base;            // and the oldest of their base versions.
+    uint64_t clock;           // Steps finished (announced) so far.
+} ssaw_pipeline_t;
+
+typedef struct {
+    uint64_t version;  // Commits so far.
+    bool prepare_out;  // A round is being voted on or applied.
+    uint64_t
+        rows_left;  // Rows that may still be granted: returned ones, and fresh ones unless the run ends.
+    hx_time_t step_mean;  // Mean time of a step.
+    const ssaw_pipeline_t *pipelines;
+    uint32_t pipelines_count;
+    const ssaw_contribution_t *contributions;  // Announced, and not in a round that is under way.
+    uint32_t contributions_count;
+} ssaw_view_t;
+
+typedef enum {
+    SSAW_COMMIT,
+    SSAW_WAIT_PREPARE,  // The round before is not over.
+    SSAW_WAIT_FIRST,    // Nothing is announced.
+    SSAW_WAIT_QUORUM,
+    SSAW_WAIT_LAG,    // A lease in flight would come out beyond the staleness bound.
+    SSAW_WAIT_GRACE,  // Somebody may still come in time.
+} ssaw_verdict_t;
+
+// The preset of a mode, with `batch_rows` = N and rows of `context` tokens. `staleness` is s of ssp
+// (others ignore it). ksync, wsp and local are no values of this rule: not for them.
+ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
+                        uint32_t staleness);
+// What the `sync` section of a checked configuration says.
+ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t context);
+
+// Refuses, with a line that says how to mend it, what could not work with so many pipelines: a
+// quorum of one contribution with a staleness bound below their number (it would always bind), asp
+// above SSAW_ASP_PIPELINES_MAX, an unbounded run_ahead with a larger quorum, numbers out of range.
+HX_MUST_USE hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fault);
+
+// How many rows `pipeline` may be granted now: 0 for none, UINT64_MAX for as many as its lease has.
+uint64_t ssaw_may_grant(const ssaw_conf_t *conf, const ssaw_view_t *view, uint32_t pipeline);
+
+// The version that a lease granted now must at least be computed from: the newest. (Workers take
+// whatever is newest when they start, so an older base would only make the lag bound bind earlier.)
+uint64_t ssaw_base(const ssaw_view_t *view);
+
+// May the round close now? If the answer can change by time alone, `*wake_at` is lowered to when.
+// The round is then every contribution of the view.
+ssaw_verdict_t ssaw_round(const ssaw_conf_t *conf, const ssaw_view_t *view, hx_time_t now,
+                          hx_time_t *wake_at);
+// "quorum", "grace", "lag bound", ...: for `round 2 waits for ...`.
+const char *ssaw_verdict_name(ssaw_verdict_t verdict);
+
+// lambda(lag), in (0, 1].
+double ssaw_lambda(const ssaw_conf_t *conf, uint32_t lag);
+// Writes u_i / sum u of each contribution to `weights`, and returns kappa: sum u over the tokens of N rows,
+// at most kappa_max. Without any token all weights and kappa are 0.
+double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weights);
+// What the step size is multiplied by: kappa^p.
+double ssaw_step_scale(const ssaw_conf_t *conf, double kappa);
+
+#endif
