@@ -1,0 +1,36 @@
+// sim_jobs - how long the roles' jobs take in the simulator, and what they give back.
+//
+// Tensors are virtual blobs (a size without bytes); control data (profiles, votes) are real bytes, so the
+// roles run as they do in a daemon. Times are drawn around a speed, with jitter and rare hiccups.
+
+#ifndef SIM_JOBS_H
+#define SIM_JOBS_H
+
+#include "bench/sim.h"
+#include "model/blocks.h"
+#include "server/ps_shard.h"
+
+typedef struct {
+    const model_t *model;
+    const blocks_t *blocks;
+    double flops;             // Per second.
+    double jitter;            // A job takes 1 + jitter x (0..1) times its time.
+    double hiccup_chance;     // Chance that a job takes
+    double hiccup_factor;     // this many times its time.
+    double nonfinite;         // Chance that a part holds a value that is not finite.
+    double save_failure;      // Chance that a checkpoint cannot be written.
+    const ps_shard_t *shard;  // Shards only.
+} sim_work_t;
+
+// One for each role: all are sim_job_fn with a sim_work_t as `worker`.
+hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t *rng,
+                        hx_time_t *duration);
+hx_err_t sim_shard_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t *rng,
+                       hx_time_t *duration);
+hx_err_t sim_keeper_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t *rng,
+                        hx_time_t *duration);
+// The lead's journal and the scheduler's files: short, without results.
+hx_err_t sim_file_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t *rng,
+                      hx_time_t *duration);
+
+#endif
