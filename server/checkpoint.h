@@ -1,10 +1,10 @@
 // checkpoint - a version of the run on disk: written beside, synced, renamed; read back only if
 // whole.
 //
-//     RUN/checkpoint-VERSION/model.safetensors      parameters under Hugging Face's names, F32
-//                            config.json            Hugging Face's GPT-2 keys: the folder loads elsewhere
-//                            optimizer.safetensors  m.NAME and v.NAME, as far as the optimizer has them
-//                            manifest.json          version, record, data position, sizes and digests; last
+//     RUN/checkpoint-VERSION/model.safetensors      weights, Hugging Face's names, F32
+//                            config.json            Hugging Face's GPT-2 keys
+//                            optimizer.safetensors  m.NAME and v.NAME, as the optimizer has
+//                            manifest.json          version, record, sizes, digests; last
 //     RUN/latest -> checkpoint-VERSION              the newest whole one, moved by rename
 //     RUN/lock                                      held by the process whose run this is
 //

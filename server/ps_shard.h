@@ -17,10 +17,8 @@
 
 #include "model/blocks.h"
 #include "net/member.h"
+#include "server/ps_holds.h"
 
-#define PS_PARTS_MAX 2u           // Parts of one block in one contribution.
-#define PS_ATTEMPTS_MAX 4096u     // Attempts held at once.
-#define PS_CLOSED_MAX 16384u      // Closed attempts remembered at or above the floor.
 #define PS_PARKED_MAX (1u << 18)  // PULLs that wait for a later version.
 #define PS_LOADS_IN_FLIGHT 16u    // PULLs to the keeper at once, while loading.
 
