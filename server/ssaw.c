@@ -1,0 +1,367 @@
+// ssaw - the rule of grants, the rule of rounds, the weights: see the header and docs/policies.md.
+
+#include "server/ssaw.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static const ssaw_conf_t STRICT = {
+    .staleness = 0,
+    .gate = SSAW_GATE_NONE,
+    .weighting = CONF_WEIGHTING_CONST,
+    .alpha = 0.5,
+    .mass_exponent = 0.5,
+    .kappa_max = 1.0,
+};
+
+// `fraction` of the global batch in whole rows, at least one contribution's.
+static uint64_t quorum_of(double fraction, uint64_t batch_rows)
+{
+    if (fraction <= 0) {
+        return SSAW_QUORUM_ONE;
+    }
+    const double rows = ceil(fraction * (double)batch_rows - 1e-9);
+    return HX_MIN(HX_MAX((uint64_t)rows, SSAW_QUORUM_ONE), batch_rows);
+}
+
+ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context, uint32_t staleness)
+{
+    HX_ASSERT(batch_rows > 0 && context > 0);
+    ssaw_conf_t conf = STRICT;
+    conf.batch_rows = batch_rows;
+    conf.batch_tokens = batch_rows * context;
+    conf.quorum_rows = SSAW_QUORUM_ONE;
+    conf.staleness = SSAW_LAG_UNBOUNDED;
+    switch (mode) {
+    case CONF_MODE_BSP:
+        conf.quorum_rows = batch_rows;
+        conf.staleness = 0;
+        break;
+    case CONF_MODE_SSP:
+        conf.run_ahead = staleness;
+        conf.gate = staleness;
+        break;
+    case CONF_MODE_ASP:
+        conf.run_ahead = SSAW_RUN_AHEAD_ANY;
+        break;
+    case CONF_MODE_SOFTSYNC:
+        conf.run_ahead = 1;
+        conf.weighting = CONF_WEIGHTING_INVERSE;
+        break;
+    case CONF_MODE_EAGER:
+        conf.quorum_rows = quorum_of(0.5, batch_rows);
+        conf.run_ahead = 1;
+        break;
+    case CONF_MODE_SSAW:
+        conf.quorum_rows = quorum_of(0.5, batch_rows);
+        conf.run_ahead = 1;
+        conf.staleness = 4;
+        conf.grace = 0.1;
+        conf.weighting = CONF_WEIGHTING_POLY;
+        break;
+    default:
+        HX_ASSERT(!"a mode that is a value of this rule");
+    }
+    return conf;
+}
+
+ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t context)
+{
+    HX_ASSERT(batch_rows > 0 && context > 0);
+    HX_ASSERT(sync->quorum <= 1.0 && sync->quorum >= CONF_QUORUM_ONE);
+    return (ssaw_conf_t){
+        .batch_rows = batch_rows,
+        .batch_tokens = batch_rows * context,
+        .quorum_rows = quorum_of(sync->quorum, batch_rows),
+        .run_ahead = sync->run_ahead,
+        .staleness = sync->lag_max,
+        .gate = sync->gate,
+        .grace = sync->grace,
+        .weighting = sync->weighting,
+        .alpha = sync->alpha,
+        .mass_exponent = sync->mass_exponent,
+        .kappa_max = sync->kappa_max,
+    };
+}
+_Static_assert(CONF_UNBOUNDED == SSAW_LAG_UNBOUNDED && CONF_UNBOUNDED == SSAW_GATE_NONE &&
+                   CONF_UNBOUNDED == SSAW_RUN_AHEAD_ANY,
+               "`none` in the configuration is `none` here");
+
+static hx_err_t check_numbers(const ssaw_conf_t *conf, hx_fault_t *fault)
+{
+    if (conf->batch_rows == 0 || conf->batch_tokens < conf->batch_rows) {
+        return hx_fault(fault, HX_E_ARG, "train.global_batch: a round needs at least one row");
+    }
+    if (conf->quorum_rows == 0 || conf->quorum_rows > conf->batch_rows) {
+        return hx_fault(fault, HX_E_ARG,
+                        "sync.quorum: %" PRIu64 " rows are not within 1 .. %" PRIu64
+                        ", the rows of a global batch",
+                        conf->quorum_rows, conf->batch_rows);
+    }
+    if (!(conf->grace >= 0 && conf->grace <= 100)) {
+        return hx_fault(fault, HX_E_ARG, "sync.grace: %g is not within 0 .. 100 step times",
+                        conf->grace);
+    }
+    if (!(conf->alpha >= 0 && conf->alpha <= 100)) {
+        return hx_fault(fault, HX_E_ARG, "sync.alpha: %g is not within 0 .. 100", conf->alpha);
+    }
+    if (!(conf->mass_exponent >= 0 && conf->mass_exponent <= 4)) {
+        return hx_fault(fault, HX_E_ARG, "sync.mass_exponent: %g is not within 0 .. 4",
+                        conf->mass_exponent);
+    }
+    if (!(conf->kappa_max > 0 && conf->kappa_max <= 1000)) {
+        return hx_fault(fault, HX_E_ARG, "sync.kappa_max: %g is not within (0, 1000]",
+                        conf->kappa_max);
+    }
+    if (conf->weighting == CONF_WEIGHTING_HINGE && conf->staleness == SSAW_LAG_UNBOUNDED) {
+        return hx_fault(fault, HX_E_ARG,
+                        "sync.weighting: hinge bends at half the staleness bound, and there is "
+                        "none: set sync.staleness, or choose poly");
+    }
+    return HX_OK;
+}
+
+hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fault)
+{
+    HX_ASSERT(pipelines > 0);
+    HX_TRY(check_numbers(conf, fault));
+    const bool one = conf->quorum_rows == SSAW_QUORUM_ONE && conf->batch_rows > 1;
+    if (conf->run_ahead == SSAW_RUN_AHEAD_ANY && !one) {
+        return hx_fault(fault, HX_E_ARG,
+                        "sync.run_ahead: any needs sync.quorum = one, else a fast pipeline piles "
+                        "up work that no round takes: set a number");
+    }
+    if (one && conf->staleness < pipelines) {
+        return hx_fault(fault, HX_E_ARG,
+                        "sync.staleness: with sync.quorum = one, %" PRIu32 " pipelines make lags "
+                        "of about as much, so a bound of %" PRIu32 " would always bind: set at "
+                        "least %" PRIu32 ", or a larger quorum",
+                        pipelines, conf->staleness, pipelines);
+    }
+    const bool asp = one && conf->staleness == SSAW_LAG_UNBOUNDED && conf->gate == SSAW_GATE_NONE;
+    if (asp && conf->weighting == CONF_WEIGHTING_CONST && pipelines > SSAW_ASP_PIPELINES_MAX &&
+        !conf->asp_insist) {
+        return hx_fault(fault, HX_E_ARG,
+                        "sync.mode: asp with %" PRIu32 " pipelines applies gradients with lags "
+                        "that no one bounds; it is refused above %u: choose ssaw or ssp",
+                        pipelines, SSAW_ASP_PIPELINES_MAX);
+    }
+    return HX_OK;
+}
+
+static uint64_t announced_rows(const ssaw_view_t *view)
+{
+    uint64_t rows = 0;
+    for (uint32_t at = 0; at < view->contributions_count; at++) {
+        rows += view->contributions[at].rows;
+    }
+    return rows;
+}
+
+static uint64_t in_flight_rows(const ssaw_view_t *view)
+{
+    uint64_t rows = 0;
+    for (uint32_t at = 0; at < view->pipelines_count; at++) {
+        rows += view->pipelines[at].in_flight_rows;
+    }
+    return rows;
+}
+
+// ssp: would the next step of `pipeline` be too far ahead of the slowest one alive?
+static bool gate_shut(const ssaw_conf_t *conf, const ssaw_view_t *view, uint32_t pipeline)
+{
+    if (conf->gate == SSAW_GATE_NONE) {
+        return false;
+    }
+    const ssaw_pipeline_t *const own = &view->pipelines[pipeline];
+    uint64_t slowest = own->clock;
+    for (uint32_t at = 0; at < view->pipelines_count; at++) {
+        if (view->pipelines[at].live) {
+            slowest = HX_MIN(slowest, view->pipelines[at].clock);
+        }
+    }
+    return own->clock + own->in_flight - slowest > conf->gate;
+}
+
+uint64_t ssaw_may_grant(const ssaw_conf_t *conf, const ssaw_view_t *view, uint32_t pipeline)
+{
+    HX_ASSERT(pipeline < view->pipelines_count);
+    const ssaw_pipeline_t *const own = &view->pipelines[pipeline];
+    if (!own->live || view->rows_left == 0 || gate_shut(conf, view, pipeline)) {
+        return 0;
+    }
+    if (conf->run_ahead == SSAW_RUN_AHEAD_ANY) {
+        return own->in_flight < SSAW_IN_FLIGHT_MAX ? UINT64_MAX : 0;
+    }
+    const bool strict = conf->staleness == 0;
+    const bool full = own->outstanding > conf->run_ahead;
+    if (strict ? view->prepare_out : full && (view->prepare_out || own->in_flight > 0)) {
+        return 0;
+    }
+    if (!strict && !full) {
+        return UINT64_MAX;
+    }
+    const uint64_t rows = announced_rows(view) + in_flight_rows(view);
+    if (full && (own->in_flight > 0 || rows >= conf->quorum_rows)) {
+        return 0;
+    }
+    if (!strict) {
+        return UINT64_MAX;
+    }
+    // With staleness 0 everything granted since the last commit is announced or in flight.
+    return rows < conf->batch_rows ? conf->batch_rows - rows : 0;
+}
+
+uint64_t ssaw_base(const ssaw_view_t *view)
+{
+    return view->version;
+}
+
+// Condition 3: does a lease in flight keep the round open?
+static bool lag_binds(const ssaw_conf_t *conf, const ssaw_view_t *view)
+{
+    if (conf->staleness == SSAW_LAG_UNBOUNDED) {
+        return false;
+    }
+    for (uint32_t at = 0; at < view->pipelines_count; at++) {
+        const ssaw_pipeline_t *const pipeline = &view->pipelines[at];
+        if (pipeline->live && pipeline->in_flight > 0 &&
+            view->version + 1 - pipeline->base > conf->staleness) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_announced(const ssaw_view_t *view, uint32_t pipeline)
+{
+    for (uint32_t at = 0; at < view->contributions_count; at++) {
+        if (view->contributions[at].pipeline == pipeline) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The first half of condition 2.
+static bool all_announced(const ssaw_conf_t *conf, const ssaw_view_t *view)
+{
+    for (uint32_t at = 0; at < view->pipelines_count; at++) {
+        const ssaw_pipeline_t *const pipeline = &view->pipelines[at];
+        if (pipeline->live && !has_announced(view, at) &&
+            (pipeline->in_flight > 0 || ssaw_may_grant(conf, view, at) > 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// When condition 1 became true: the announcement that reached the quorum. HX_TIME_NEVER: not yet.
+static hx_time_t quorum_since(const ssaw_conf_t *conf, const ssaw_view_t *view)
+{
+    uint64_t rows = 0;
+    for (uint32_t at = 0; at < view->contributions_count; at++) {
+        rows += view->contributions[at].rows;
+        if (rows >= conf->quorum_rows) {
+            return view->contributions[at].announced_at;
+        }
+    }
+    return HX_TIME_NEVER;
+}
+
+// No range will ever be granted again, and nothing is in flight.
+static bool at_end(const ssaw_view_t *view)
+{
+    if (view->rows_left > 0) {
+        return false;
+    }
+    for (uint32_t at = 0; at < view->pipelines_count; at++) {
+        if (view->pipelines[at].in_flight > 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+ssaw_verdict_t ssaw_round(const ssaw_conf_t *conf, const ssaw_view_t *view, hx_time_t now,
+                          hx_time_t *wake_at)
+{
+    if (view->prepare_out) {
+        return SSAW_WAIT_PREPARE;
+    }
+    if (view->contributions_count == 0) {
+        return SSAW_WAIT_FIRST;
+    }
+    if (at_end(view)) {
+        return SSAW_COMMIT;
+    }
+    const hx_time_t since = quorum_since(conf, view);
+    if (since == HX_TIME_NEVER) {
+        return SSAW_WAIT_QUORUM;
+    }
+    if (lag_binds(conf, view)) {
+        return SSAW_WAIT_LAG;
+    }
+    const hx_time_t until = since + (hx_time_t)(conf->grace * (double)view->step_mean);
+    if (now < until && !all_announced(conf, view)) {
+        *wake_at = HX_MIN(*wake_at, until);
+        return SSAW_WAIT_GRACE;
+    }
+    return SSAW_COMMIT;
+}
+
+const char *ssaw_verdict_name(ssaw_verdict_t verdict)
+{
+    static const char *const names[] = {
+        [SSAW_COMMIT] = "nothing",
+        [SSAW_WAIT_PREPARE] = "the round before",
+        [SSAW_WAIT_FIRST] = "a contribution",
+        [SSAW_WAIT_QUORUM] = "quorum",
+        [SSAW_WAIT_LAG] = "lag bound",
+        [SSAW_WAIT_GRACE] = "grace",
+    };
+    HX_ASSERT((size_t)verdict < HX_COUNT(names));
+    return names[verdict];
+}
+
+double ssaw_lambda(const ssaw_conf_t *conf, uint32_t lag)
+{
+    const double tau = (double)lag;
+    const double bend = (double)conf->staleness / 2;
+    switch (conf->weighting) {
+    case CONF_WEIGHTING_CONST:
+        return 1;
+    case CONF_WEIGHTING_POLY:  // Xie et al. 2019.
+        return pow(1 + tau, -conf->alpha);
+    case CONF_WEIGHTING_INVERSE:  // Zhang et al. 2016.
+        return 1 / fmax(1, tau);
+    case CONF_WEIGHTING_EXP:
+        // Never 0, however old: a weight is positive.
+        return fmax(exp(-conf->alpha * tau), 1e-30);
+    case CONF_WEIGHTING_HINGE:  // Xie et al. 2019, with the bend at half the bound.
+        return tau <= bend ? 1 : 1 / (1 + conf->alpha * (tau - bend));
+    }
+    HX_ASSERT(!"a weighting");
+    return 0;
+}
+
+double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weights)
+{
+    double sum = 0;
+    for (uint32_t at = 0; at < view->contributions_count; at++) {
+        const ssaw_contribution_t *const each = &view->contributions[at];
+        HX_ASSERT(each->oldest <= view->version);
+        const uint64_t lag = HX_MIN(view->version - each->oldest, UINT32_MAX);
+        weights[at] = (double)each->tokens * ssaw_lambda(conf, (uint32_t)lag) * each->agreement;
+        sum += weights[at];
+    }
+    for (uint32_t at = 0; at < view->contributions_count; at++) {
+        weights[at] = sum > 0 ? weights[at] / sum : 0;
+    }
+    return fmin(sum / (double)conf->batch_tokens, conf->kappa_max);
+}
+
+double ssaw_step_scale(const ssaw_conf_t *conf, double kappa)
+{
+    return pow(kappa, conf->mass_exponent);
+}
