@@ -124,6 +124,10 @@ void model_init_tensor(const model_tensor_t *tensor, uint64_t seed, uint64_t fir
 void model_init_group(const model_t *self, uint32_t group, uint64_t seed, uint64_t first,
                       uint64_t count, float *out);
 
+// Gives elements [first, first + count) of a group's flat vector: from a file, a seed, a buffer.
+typedef void model_read_fn(void *read_self, uint32_t group, uint64_t first, uint64_t count,
+                           float *out);
+
 // Weight decay within elements [first, first + count) of a group's flat vector: calls `each` with
 // maximal runs of equal decay, ascending. (Optimizer steps work on blocks, which may cut a tensor
 // anywhere.)
