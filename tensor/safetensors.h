@@ -14,10 +14,10 @@
 #include "tensor/hx.h"
 
 #define SAFETENSORS_RANK_MAX 8
-#define SAFETENSORS_NAME_MAX 512                    // Bytes of a tensor's name.
-#define SAFETENSORS_TENSORS_MAX 100000              // In one file.
-#define SAFETENSORS_HEADER_MAX (100 * 1000 * 1000)  // Bytes of JSON; the format's own limit.
-#define SAFETENSORS_PREFIX_SIZE 8                   // Bytes before the JSON.
+#define SAFETENSORS_NAME_MAX 512            // Bytes of a tensor's name.
+#define SAFETENSORS_TENSORS_MAX 100000      // In one file.
+#define SAFETENSORS_HEADER_MAX (32u << 20)  // Bytes of JSON; the largest names and shapes fit.
+#define SAFETENSORS_PREFIX_SIZE 8           // Bytes before the JSON.
 
 typedef enum {
     SAFETENSORS_F64,
