@@ -1,8 +1,8 @@
 // backend_cpu - the CPU as a backend: its memory, its threads, its table.
 //
 // One team of OpenMP threads serves our kernels and OpenBLAS (its OpenMP build) alike. The team
-// belongs to the calling thread, so a job thread may own a backend; products inside a parallel region
-// run in one thread, so nothing is nested.
+// belongs to the calling thread, so a job thread may own a backend; products inside a parallel
+// region run in one thread, so nothing is nested.
 
 #include "tensor/cpu_backend.h"
 

@@ -1,14 +1,15 @@
 // cpu_attention - causal attention of the CPU backend, in blocks.
 //
 //              keys -->
-//            +-------+-------+      A block of scores (QUERY_BLOCK, KEY_BLOCK) is made by a product,
+//            +-------+-------+      A block of scores (QUERY_BLOCK, KEY_BLOCK) is made by a
+//            product,
 //   queries  | whole |       |      turned into probabilities in place, and used up by the next
 //      |     +-------+-------+      product; it stays in the cache. Blocks above the diagonal are
 //      v     | whole | half  |      not visited. Heads (and, forward, blocks of queries) are dealt
 //            +-------+-------+      to threads; each runs its products alone.
 //
-// Forward keeps a running maximum and sum for each query (Milakov, Gimelshein 2018; Dao et al. 2022),
-// and leaves log-sum-exp for backward, which makes the probabilities anew from it.
+// Forward keeps a running maximum and sum for each query (Milakov, Gimelshein 2018; Dao et al.
+// 2022), and leaves log-sum-exp for backward, which makes the probabilities anew from it.
 
 #include "tensor/cpu_backend.h"
 

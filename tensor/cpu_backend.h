@@ -1,11 +1,13 @@
-// cpu_backend - what the files of the CPU backend share: its state, its scratch memory, its threads.
+// cpu_backend - what the files of the CPU backend share: its state, its scratch memory, its
+// threads.
 
 #ifndef CPU_BACKEND_H
 #define CPU_BACKEND_H
 
 #include "tensor/cpu_kernels.h"
 
-#define CPU_PARALLEL_MIN 32768  // Elements below which waking other threads costs more than it gains.
+// Elements below which waking other threads costs more than it gains.
+#define CPU_PARALLEL_MIN 32768
 
 typedef struct {
     hx_backend_t base;  // First, so that a hx_backend_t * is one of these.
@@ -23,8 +25,8 @@ HX_MUST_USE hx_err_t cpu_scratch(cpu_backend_t *self, size_t size, void **memory
 // Makes the calling thread's OpenMP regions, and OpenBLAS, use the backend's number of threads.
 void cpu_enter(const cpu_backend_t *self);
 
-// Runs a kernel over units 0 .. count - 1, cut evenly among the threads. `weight` is the elements of
-// one unit. The cut depends on count, weight and thread count alone.
+// Runs a kernel over units 0 .. count - 1, cut evenly among the threads. `weight` is the elements
+// of one unit. The cut depends on count, weight and thread count alone.
 void cpu_run(const cpu_backend_t *self, cpu_kernel_fn kernel, const void *args, size_t count,
              size_t weight);
 

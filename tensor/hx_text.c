@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-// Optimal string alignment: three rows of the usual table are enough, since a swap looks two rows back.
+// Optimal string alignment: three rows of the usual table are enough, since a swap looks two rows
+// back.
 uint32_t hx_distance(const char *a, const char *b)
 {
     HX_ASSERT(a && b);

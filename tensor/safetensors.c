@@ -166,7 +166,7 @@ static bool read_numbers(const json_t *array, uint64_t *numbers, size_t numbers_
     return true;
 }
 
-// Bytes of a shape; false when they pass 2^64.
+// Bytes of a shape; false when they pass 2^64, or an extent what JSON readers take as an integer.
 static bool size_of(const safetensors_tensor_t *tensor, uint64_t *size)
 {
     uint64_t total = dtypes[tensor->dtype].size;
@@ -175,7 +175,7 @@ static bool size_of(const safetensors_tensor_t *tensor, uint64_t *size)
     for (uint32_t axis = 0; axis < tensor->rank; axis++) {
         const uint64_t extent = tensor->shape[axis];
         empty = empty || extent == 0;
-        fits = fits && (extent == 0 || total <= UINT64_MAX / extent);
+        fits = fits && extent <= INT64_MAX && (extent == 0 || total <= UINT64_MAX / extent);
         total = fits && extent > 0 ? total * extent : total;
     }
     *size = empty ? 0 : total;
