@@ -1,0 +1,486 @@
+// sim_cluster - see the header.
+
+#include "bench/sim_cluster.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/sim_jobs.h"
+#include "net/payload.h"
+#include "scheduler/sched.h"
+#include "server/keeper.h"
+#include "server/ps_shard.h"
+#include "worker/worker_fsm.h"
+
+#define BLOCK_SIZE 4096u
+#define NODES_MAX 512u
+#define CONF_HASH 77u
+#define DATA_HASH 88u
+#define SERVER_MAX 64u
+
+typedef enum { OWN_SCHED, OWN_LEAD, OWN_KEEPER, OWN_SHARD, OWN_WORKER } own_kind_t;
+
+typedef struct {
+    own_kind_t kind;
+    void *role;
+    sim_work_t work;
+    node_id_t id;
+} own_t;
+
+// What the checker remembers.
+typedef struct {
+    uint64_t version;                      // The newest COMMIT seen,
+    uint64_t applied_by[SERVER_MAX * 16];  // and how far each shard is.
+    node_id_t shards[SERVER_MAX * 16];
+    uint32_t shards_count;
+    uint8_t *rows;  // Times that each row was committed or skipped.
+    uint64_t rows_room;
+    uint64_t tokens;
+} laws_t;
+
+struct sim_cluster {
+    sim_cluster_conf_t conf;
+    sim_t *sim;
+    model_t *model;
+    blocks_t blocks;
+    own_t nodes[NODES_MAX];
+    uint32_t nodes_count;
+    node_id_t next_id;
+    node_id_t workers[SIM_WORKERS_MAX];
+    node_id_t leads[SERVER_MAX];
+    sched_expected_t expected_workers[SIM_WORKERS_MAX];
+    laws_t laws;
+    sim_report_t report;
+};
+
+static void broken(sim_cluster_t *self, const char *format, ...) HX_PRINTF(2, 3);
+
+static void broken(sim_cluster_t *self, const char *format, ...)
+{
+    if (self->report.broken[0]) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(self->report.broken, sizeof self->report.broken, format, args);
+    va_end(args);
+}
+
+static void mark_rows(sim_cluster_t *self, uint64_t first, uint64_t end)
+{
+    laws_t *const laws = &self->laws;
+    if (end > laws->rows_room) {
+        const uint64_t room = end * 2;
+        laws->rows = hx_grow(laws->rows, room, 1);
+        memset(laws->rows + laws->rows_room, 0, room - laws->rows_room);
+        laws->rows_room = room;
+    }
+    for (uint64_t row = first; row < end; row++) {
+        if (laws->rows[row]++ > 0) {
+            broken(self, "row %" PRIu64 " is committed twice", row);
+        }
+    }
+}
+
+// The record's own books must agree with what was seen committed or skipped.
+static void check_books(sim_cluster_t *self, const record_t *record)
+{
+    uint64_t at = record->low_water;
+    for (uint32_t index = 0; index < record->committed_count; index++) {
+        const row_range_t *const range = &record->committed[index];
+        if (range->first <= at || range->end <= range->first) {
+            broken(self, "books of version %" PRIu64 ": range %" PRIu64 " touches or overlaps",
+                   record->version, range->first);
+        }
+        at = range->end;
+        for (uint64_t row = range->first; row < range->end; row++) {
+            if (row >= self->laws.rows_room || !self->laws.rows[row]) {
+                broken(self, "books of version %" PRIu64 " have row %" PRIu64 ", never committed",
+                       record->version, row);
+            }
+        }
+    }
+}
+
+static void check_members(sim_cluster_t *self, const record_t *record)
+{
+    sim_report_t *const report = &self->report;
+    double weights = 0;
+    uint64_t rows = 0, tokens = 0;
+    for (uint32_t at = 0; at < record->members_count; at++) {
+        const round_member_t *const member = &record->members[at];
+        mark_rows(self, member->row_first, member->row_first + member->rows);
+        weights += member->weight;
+        rows += member->rows;
+        tokens += member->tokens;
+        report->lag_max = HX_MAX(report->lag_max, member->lag);
+        report->lag_sum += member->lag;
+        if (member->lag > self->conf.ssaw.staleness) {
+            broken(self, "version %" PRIu64 " took lag %" PRIu32 ", the bound is %" PRIu32,
+                   record->version, member->lag, self->conf.ssaw.staleness);
+        }
+        if (!(member->weight > 0)) {
+            broken(self, "version %" PRIu64 ": weight %g", record->version, member->weight);
+        }
+    }
+    if (record->members_count > 0 && fabs(weights - 1) > 1e-9) {
+        broken(self, "version %" PRIu64 ": weights sum to %.12g", record->version, weights);
+    }
+    const uint64_t total =
+        (self->conf.tokens + self->conf.model.context - 1) / self->conf.model.context;
+    report->rows += rows;
+    if (self->conf.ssaw.staleness == 0 && rows != self->conf.ssaw.batch_rows &&
+        report->rows != total) {
+        broken(self, "round %" PRIu64 " has %" PRIu64 " rows, not N", record->version, rows);
+    }
+    report->contributions += record->members_count;
+    self->laws.tokens += tokens;
+    if (record->tokens != self->laws.tokens) {
+        broken(self, "version %" PRIu64 " says %" PRIu64 " tokens, %" PRIu64 " were applied",
+               record->version, record->tokens, self->laws.tokens);
+    }
+}
+
+static void check_new_version(sim_cluster_t *self, const step_send_t *send)
+{
+    laws_t *const laws = &self->laws;
+    record_t record = {0};
+    if (payload_record_decode(send->blob, &record) != HX_OK) {
+        broken(self, "a COMMIT without a readable record");
+        return;
+    }
+    if (record.version != laws->version + 1 || record.version != send->msg.version) {
+        broken(self, "version %" PRIu64 " follows %" PRIu64, record.version, laws->version);
+    }
+    for (uint32_t at = 0; at < laws->shards_count; at++) {
+        if (laws->applied_by[at] + 1 < record.version) {
+            broken(self, "COMMIT %" PRIu64 " while a shard is at %" PRIu64, record.version,
+                   laws->applied_by[at]);
+        }
+    }
+    laws->version = record.version;
+    self->report.commits++;
+    check_members(self, &record);
+    check_books(self, &record);
+    record_destroy(&record);
+}
+
+static void look(void *looker, hx_time_t now, node_id_t from, const step_send_t *send)
+{
+    sim_cluster_t *const self = looker;
+    laws_t *const laws = &self->laws;
+    (void)now;
+    if (send->msg.kind == WIRE_COMMIT && send->msg.version > laws->version) {
+        check_new_version(self, send);
+    }
+    if (send->msg.kind == WIRE_APPLIED) {
+        for (uint32_t at = 0; at < laws->shards_count; at++) {
+            if (laws->shards[at] == from) {
+                laws->applied_by[at] = HX_MAX(laws->applied_by[at], send->msg.version);
+            }
+        }
+    }
+}
+
+static own_t *add(sim_cluster_t *self, own_kind_t kind, node_id_t id)
+{
+    HX_ASSERT(self->nodes_count < NODES_MAX);
+    own_t *const own = &self->nodes[self->nodes_count++];
+    *own = (own_t){.kind = kind, .id = id};
+    own->work = (sim_work_t){
+        .model = self->model,
+        .blocks = &self->blocks,
+        .flops = self->conf.flops,
+        .jitter = self->conf.jitter,
+        .hiccup_chance = self->conf.hiccup_chance,
+        .hiccup_factor = self->conf.hiccup_factor,
+        .nonfinite = self->conf.nonfinite,
+        .save_failure = self->conf.save_failure,
+    };
+    return own;
+}
+
+static member_conf_t member_of(sim_cluster_t *self, plan_role_t role, uint32_t site,
+                               const char *name)
+{
+    member_conf_t conf = {
+        .id = self->next_id++,
+        .role = role,
+        .conf_hash = CONF_HASH,
+        .data_hash = role == PLAN_WORKER ? DATA_HASH : 0,
+        .join_timeout = HX_SEC(60),
+        .model = self->model,
+    };
+    snprintf(conf.run, sizeof conf.run, "sim");
+    snprintf(conf.site, sizeof conf.site, "s%" PRIu32, site);
+    snprintf(conf.name, sizeof conf.name, "%s/%s", conf.site, name);
+    snprintf(conf.control, sizeof conf.control, "sim://%" PRIu64 "/control", conf.id);
+    snprintf(conf.data, sizeof conf.data, "sim://%" PRIu64 "/data", conf.id);
+    snprintf(conf.scheduler, sizeof conf.scheduler, "sim://1/control");
+    return conf;
+}
+
+static hx_time_t start_time(sim_cluster_t *self, hx_rng_t *rng)
+{
+    (void)self;
+    return (hx_time_t)hx_rng_below(rng, (uint64_t)HX_MS(500));
+}
+
+static void add_server(sim_cluster_t *self, uint32_t server, hx_rng_t *rng)
+{
+    const sim_cluster_conf_t *const conf = &self->conf;
+    const uint32_t site = server % conf->sites;
+    const hx_time_t at = start_time(self, rng);
+    char name[PLAN_NAME_MAX];
+    for (uint32_t shard = 0; shard < conf->shards; shard++) {
+        snprintf(name, sizeof name, "ps%" PRIu32 ".shard%" PRIu32, server, shard);
+        const ps_shard_conf_t made = {.member = member_of(self, PLAN_SHARD, site, name),
+                                      .block_size = BLOCK_SIZE,
+                                      .arrays = 3};
+        own_t *const own = add(self, OWN_SHARD, made.member.id);
+        own->role = ps_shard_new(&made);
+        own->work.shard = own->role;
+        self->laws.shards[self->laws.shards_count++] = own->id;
+        sim_add(self->sim, made.member.name, own->id, ps_shard_step, own->role, sim_shard_job,
+                &own->work, at);
+    }
+    snprintf(name, sizeof name, "ps%" PRIu32 ".lead", server);
+    const lead_conf_t lead = {
+        .member = member_of(self, PLAN_LEAD, site, name),
+        .block_size = BLOCK_SIZE,
+        .ssaw = conf->ssaw,
+        .schedule = {.lr = 1e-3, .lr_final_ratio = 0.1, .total_tokens = conf->tokens},
+        .clip = 1.0,
+        .tokens = conf->tokens,
+        .valid_rows = 8,
+        .valid_every = conf->valid_every,
+        .checkpoint_every = conf->checkpoint_every,
+    };
+    own_t *own = add(self, OWN_LEAD, lead.member.id);
+    own->role = lead_new(&lead);
+    self->leads[server] = own->id;
+    sim_add(self->sim, lead.member.name, own->id, lead_step, own->role, sim_file_job, &own->work,
+            at);
+    snprintf(name, sizeof name, "ps%" PRIu32 ".keeper", server);
+    const keeper_conf_t keeper = {
+        .member = member_of(self, PLAN_KEEPER, site, name), .block_size = BLOCK_SIZE, .arrays = 3};
+    own = add(self, OWN_KEEPER, keeper.member.id);
+    own->role = keeper_new(&keeper);
+    sim_add(self->sim, keeper.member.name, own->id, keeper_step, own->role, sim_keeper_job,
+            &own->work, at);
+}
+
+static void add_worker(sim_cluster_t *self, uint32_t worker, hx_rng_t *rng)
+{
+    char name[PLAN_NAME_MAX];
+    snprintf(name, sizeof name, "w%" PRIu32, worker);
+    const worker_fsm_conf_t conf = {
+        .member = member_of(self, PLAN_WORKER, worker % self->conf.sites, name),
+        .block_size = BLOCK_SIZE,
+    };
+    own_t *const own = add(self, OWN_WORKER, conf.member.id);
+    own->work.flops *= self->conf.speeds[worker];
+    own->role = worker_fsm_new(&conf);
+    self->workers[worker] = own->id;
+    sim_add(self->sim, conf.member.name, own->id, worker_fsm_step, own->role, sim_worker_job,
+            &own->work, start_time(self, rng));
+}
+
+static void add_scheduler(sim_cluster_t *self, hx_rng_t *rng)
+{
+    const sim_cluster_conf_t *const conf = &self->conf;
+    sched_conf_t made = {
+        .run_id = 99,
+        .conf_hash = CONF_HASH,
+        .planner = {.model = self->model,
+                    .rows = (uint32_t)conf->ssaw.batch_rows,
+                    .microbatch = conf->microbatch,
+                    .schedule = SCHEDULE_1F1B,
+                    .pipelines = conf->pipelines,
+                    .overlap = conf->ssaw.run_ahead > 0},
+        .workers_count = conf->workers,
+        .servers_count = conf->servers,
+        .shards = conf->shards,
+        .join_timeout = HX_SEC(60),
+        .stop_timeout = HX_SEC(10),
+        .goal_tokens = conf->tokens,
+    };
+    snprintf(made.run, sizeof made.run, "sim");
+    snprintf(made.endpoint, sizeof made.endpoint, "sim://1/control");
+    snprintf(made.mode, sizeof made.mode, "sim");
+    own_t *const own = add(self, OWN_SCHED, NODE_SCHEDULER);
+    own->role = sched_new(&made);
+    sim_add(self->sim, "scheduler", NODE_SCHEDULER, sched_step, own->role, sim_file_job, &own->work,
+            start_time(self, rng));
+}
+
+sim_cluster_t *sim_cluster_new(const sim_cluster_conf_t *conf)
+{
+    HX_ASSERT(conf->workers > 0 && conf->workers <= SIM_WORKERS_MAX && conf->sites > 0);
+    HX_ASSERT(conf->servers > 0 && conf->servers <= SERVER_MAX && conf->shards > 0);
+    sim_cluster_t *const self = hx_new(1, sizeof *self);
+    self->conf = *conf;
+    self->next_id = 1000;
+    hx_fault_t fault;
+    if (model_open(&conf->model, &self->model, &fault) != HX_OK) {
+        HX_ASSERT(!"a model that cannot be");
+    }
+    blocks_make(self->model, BLOCK_SIZE, &self->blocks);
+    self->sim = sim_new(&conf->net);
+    sim_look(self->sim, look, self);
+    hx_rng_t rng = hx_rng_seed(conf->net.seed ^ UINT64_C(0x5bd1e995));
+    add_scheduler(self, &rng);
+    for (uint32_t server = 0; server < conf->servers; server++) {
+        add_server(self, server, &rng);
+    }
+    for (uint32_t worker = 0; worker < conf->workers; worker++) {
+        add_worker(self, worker, &rng);
+    }
+    return self;
+}
+
+void sim_cluster_destroy(sim_cluster_t **self_p)
+{
+    sim_cluster_t *const self = *self_p;
+    if (!self) {
+        return;
+    }
+    sim_destroy(&self->sim);
+    for (uint32_t at = 0; at < self->nodes_count; at++) {
+        void *role = self->nodes[at].role;
+        switch (self->nodes[at].kind) {
+        case OWN_SCHED:
+            sched_destroy(&(sched_t *){role});
+            break;
+        case OWN_LEAD:
+            lead_destroy(&(lead_t *){role});
+            break;
+        case OWN_KEEPER:
+            keeper_destroy(&(keeper_t *){role});
+            break;
+        case OWN_SHARD:
+            ps_shard_destroy(&(ps_shard_t *){role});
+            break;
+        case OWN_WORKER:
+            worker_fsm_destroy(&(worker_fsm_t *){role});
+            break;
+        }
+    }
+    free(self->laws.rows);
+    blocks_destroy(&self->blocks);
+    model_destroy(&self->model);
+    free(self);
+    *self_p = NULL;
+}
+
+sim_t *sim_cluster_sim(sim_cluster_t *self)
+{
+    return self->sim;
+}
+
+node_id_t sim_cluster_worker(const sim_cluster_t *self, uint32_t worker)
+{
+    HX_ASSERT(worker < self->conf.workers);
+    return self->workers[worker];
+}
+
+node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server)
+{
+    HX_ASSERT(server < self->conf.servers);
+    return self->leads[server];
+}
+
+void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report)
+{
+    const bool ended = sim_run(self->sim, limit);
+    sim_report_t *const own = &self->report;
+    own->time = sim_now(self->sim);
+    own->messages = sim_messages(self->sim);
+    own->trace_hash = sim_trace_hash(self->sim);
+    own->tokens = self->laws.tokens;
+    const char *reason = "";
+    own->status = sim_status(self->sim, NODE_SCHEDULER, &reason);
+    snprintf(own->reason, sizeof own->reason, "%s", reason);
+    if (!ended) {
+        broken(self, "the run has not ended after %" PRId64 " s", limit / HX_SEC(1));
+    }
+    if (sim_undialled(self->sim) > 0) {
+        broken(self, "%" PRIu64 " messages went where nobody had dialled",
+               sim_undialled(self->sim));
+    }
+    for (uint32_t server = 0; server < self->conf.servers; server++) {
+        const own_t *own_lead = NULL;
+        for (uint32_t at = 0; at < self->nodes_count; at++) {
+            own_lead = self->nodes[at].id == self->leads[server] ? &self->nodes[at] : own_lead;
+        }
+        const lead_view_t view = lead_view(own_lead->role);
+        own->dropped += view.dropped;
+        if (!view.books_hold) {
+            broken(self, "the lead's books do not partition the rows");
+        }
+    }
+    *report = *own;
+}
+
+// A mode and its numbers, drawn; always one that ssaw_check allows for any number of pipelines.
+static ssaw_conf_t random_mode(hx_rng_t *rng, uint64_t rows, uint32_t context)
+{
+    const conf_mode_t modes[] = {CONF_MODE_BSP, CONF_MODE_ASP, CONF_MODE_SSP, CONF_MODE_SSAW};
+    const conf_mode_t mode = modes[hx_rng_below(rng, HX_COUNT(modes))];
+    ssaw_conf_t conf = ssaw_preset(mode, rows, context, 1 + (uint32_t)hx_rng_below(rng, 4));
+    if (mode == CONF_MODE_SSAW) {
+        conf.quorum_rows = 1 + hx_rng_below(rng, rows);
+        conf.run_ahead = (uint32_t)hx_rng_below(rng, 3);
+        conf.staleness = (uint32_t)hx_rng_below(rng, 7);
+        conf.grace = hx_rng_unit(rng) * 0.3;
+        conf.weighting = (conf_weighting_t)hx_rng_below(rng, 5);
+        if (conf.quorum_rows == SSAW_QUORUM_ONE) {
+            conf.quorum_rows = 2;
+        }
+    }
+    return conf;
+}
+
+sim_cluster_conf_t sim_cluster_random(uint64_t seed)
+{
+    hx_rng_t rng = hx_rng_seed(seed);
+    sim_cluster_conf_t conf = {
+        .net = {.seed = seed,
+                .latency_min = HX_US(50 + (hx_time_t)hx_rng_below(&rng, 1000)),
+                .dead_after = HX_SEC(5),
+                .duplicate = hx_rng_below(&rng, 3) == 0 ? 0.05 : 0,
+                .trace_level = STEP_DEBUG},
+        .model = model_conf_default(),
+        .servers = 1 + (uint32_t)hx_rng_below(&rng, 3),
+        .shards = 1 + (uint32_t)hx_rng_below(&rng, 2),
+        .workers = 1 + (uint32_t)hx_rng_below(&rng, 6),
+        .flops = 1e8,
+        .jitter = hx_rng_unit(&rng),
+        .hiccup_chance = hx_rng_unit(&rng) * 0.02,
+        .hiccup_factor = 1 + 9 * hx_rng_unit(&rng),
+        .sites = 1 + (uint32_t)hx_rng_below(&rng, 2),
+        .microbatch = 1 + (uint32_t)hx_rng_below(&rng, 4),
+    };
+    conf.net.latency_max = conf.net.latency_min + HX_US((hx_time_t)hx_rng_below(&rng, 60000));
+    conf.model.layers = 1 + (uint32_t)hx_rng_below(&rng, 4);
+    conf.model.heads = 2;
+    conf.model.channels = 16;
+    conf.model.context = 8;
+    conf.model.vocab = 32;
+    const uint64_t rows = 8 + hx_rng_below(&rng, 24);
+    conf.ssaw = random_mode(&rng, rows, conf.model.context);
+    for (uint32_t worker = 0; worker < conf.workers; worker++) {
+        conf.speeds[worker] = 0.25 + hx_rng_unit(&rng);
+    }
+    conf.tokens = conf.model.context * rows * (3 + hx_rng_below(&rng, 12)) +
+                  hx_rng_below(&rng, conf.model.context * rows);
+    conf.checkpoint_every = (uint32_t)hx_rng_below(&rng, 6);
+    conf.valid_every = (uint32_t)hx_rng_below(&rng, 6);
+    conf.save_failure = hx_rng_below(&rng, 4) == 0 ? 0.2 : 0;
+    conf.nonfinite = hx_rng_below(&rng, 8) == 0 ? 0.002 : 0;
+    return conf;
+}

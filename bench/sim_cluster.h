@@ -1,0 +1,75 @@
+// sim_cluster - a whole run in the simulator: scheduler, servers (shards, lead, keeper) and workers, with the
+// roles of the daemons, and a checker of the laws that every run must keep.
+
+#ifndef SIM_CLUSTER_H
+#define SIM_CLUSTER_H
+
+#include "bench/sim.h"
+#include "server/lead.h"
+
+#define SIM_WORKERS_MAX 64u
+
+typedef struct {
+    sim_conf_t net;
+    model_conf_t model;
+    ssaw_conf_t ssaw;
+    uint32_t servers;
+    uint32_t shards;  // Of each server.
+    uint32_t workers;
+    double speeds[SIM_WORKERS_MAX];  // Relative; 1 is `flops`.
+    double flops;
+    double jitter;
+    double hiccup_chance;
+    double hiccup_factor;
+    double nonfinite;     // Chance that a gradient part is not finite.
+    double save_failure;  // Chance that a checkpoint cannot be written.
+    uint32_t sites;       // Workers and servers are dealt to them in turn; at least 1.
+    uint32_t pipelines;   // 0: as the planner likes.
+    uint32_t microbatch;
+    uint64_t tokens;  // Goal.
+    uint32_t checkpoint_every;
+    uint32_t valid_every;
+} sim_cluster_conf_t;
+
+// What the checker saw of a run.
+typedef struct {
+    uint64_t commits;
+    uint64_t rows;  // Committed.
+    uint64_t tokens;
+    uint32_t lag_max;
+    uint64_t lag_sum;
+    uint64_t contributions;
+    uint64_t dropped;
+    hx_time_t time;  // Virtual.
+    uint64_t messages;
+    uint64_t trace_hash;
+    int status;        // Of the scheduler.
+    char reason[512];  // Likewise.
+    char broken[512];  // The first law that was broken; empty: none.
+} sim_report_t;
+
+typedef struct sim_cluster sim_cluster_t;
+
+// A cluster with these values, ready to run. `conf` is copied.
+sim_cluster_t *sim_cluster_new(const sim_cluster_conf_t *conf);
+void sim_cluster_destroy(sim_cluster_t **self);
+
+// The simulator under it, for faults, and ids of its nodes for them.
+sim_t *sim_cluster_sim(sim_cluster_t *self);
+node_id_t sim_cluster_worker(const sim_cluster_t *self, uint32_t worker);
+node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server);
+
+// Runs to the end, or until `limit` of virtual time, and says what happened. Laws that are checked as the run goes on:
+//
+// - a range of rows is committed at most once, and the books of every record partition the rows;
+// - no committed contribution has a lag above the bound;
+// - versions follow one another; weights are positive and sum to 1; tokens add up;
+// - a shard is never sent a COMMIT of v + 2 before all have applied v + 1;
+// - under staleness 0 every round but the last has exactly N rows;
+// - no message goes where nobody dialled; the run ends before the limit.
+void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report);
+
+// A random cluster, wholly drawn from `seed`: sizes, speeds, mode, delays, duplicates, failures of saving.
+sim_cluster_conf_t sim_cluster_random(uint64_t seed);
+
+#endif
