@@ -153,11 +153,10 @@ bool ps_holds_done(ps_holds_t *self, uint64_t attempt, uint32_t block, uint32_t 
 {
     HX_ASSERT(block < self->blocks_count && part < PS_PARTS_MAX);
     hold_t *const hold = hold_of(self, attempt);
-    if (!hold) {
-        return false;
+    if (!hold || !(hold->states[block] & PENDING(part))) {
+        return false;  // Closed meanwhile (and perhaps, long forgotten, held anew).
     }
     uint8_t *const state = &hold->states[block];
-    HX_ASSERT(*state & PENDING(part));
     *state = (uint8_t)(*state & ~PENDING(part));
     if (!kept) {
         if ((*state & 15u) == 0) {

@@ -1,0 +1,103 @@
+// ps_shard_state - the inside of a shard: shared by ps_shard.c, ps_shard_load.c and
+// ps_shard_round.c.
+//
+// ps_shard.c takes events apart and answers pushes and pulls, ps_shard_load.c gets the first
+// values, ps_shard_round.c follows the lead.
+
+#ifndef PS_SHARD_STATE_H
+#define PS_SHARD_STATE_H
+
+#include "net/payload.h"
+#include "server/ps_shard.h"
+
+#define PS_NONE UINT32_MAX
+#define PS_NOT_PINNED UINT64_MAX
+
+// A PULL that waits.
+typedef struct {
+    node_id_t peer;
+    uint64_t version;
+    uint32_t block;
+    uint32_t part;
+    uint32_t flags;
+} ps_parked_t;
+
+// What becomes of an array while the values are loaded from the keeper.
+typedef enum { PS_LOAD_NONE, PS_LOAD_ASKED, PS_LOAD_ARRIVED, PS_LOAD_DONE } ps_load_t;
+
+typedef struct {
+    bool pull;        // From the keeper; else from the seed.
+    uint32_t arrays;  // Of each block that are loaded.
+    uint8_t *states;  // ps_load_t of (own_count, arrays); NULL when not pulling.
+    uint32_t count;   // Of arrays (or of blocks, when not pulling) in all,
+    uint32_t asked;   // so far, in order,
+    uint32_t done;    // and loaded.
+    hx_time_t word_at;
+} ps_loading_t;
+
+typedef enum { PS_ROUND_NONE, PS_ROUND_SUMMING, PS_ROUND_VOTED } ps_round_state_t;
+
+// The round that was asked last.
+typedef struct {
+    ps_round_state_t state;
+    uint64_t incarnation;
+    uint64_t number;
+    uint64_t version;
+    blob_t *payload;    // As it came.
+    uint64_t serial;    // Of the SUM job that counts.
+    wire_msg_t vote;    // What was answered,
+    blob_t *vote_blob;  // to be sent again.
+} ps_round_t;
+
+struct ps_shard {
+    ps_shard_conf_t conf;
+    member_t member;
+    blocks_t blocks;
+    bool seated;  // A plan has named this node.
+    bool idle;    // A plan has not.
+    uint32_t index;
+    uint32_t *own;  // Blocks kept here, ascending.
+    uint32_t own_count;
+    uint32_t *own_of;  // For each block its place in `own`, or PS_NONE.
+    bool loaded;
+    ps_loading_t loading;
+    uint64_t version;
+    uint64_t pinned;
+    uint64_t promised;
+    blob_t *record;  // Of the own version; NULL where none has been applied here.
+    ps_holds_t *holds;
+    uint64_t held_peak;
+    ps_round_t round;
+    bool applying;
+    record_t next;  // While applying.
+    blob_t *next_blob;
+    bool owes_promise;  // PROMISED is due when the step is applied.
+    ps_parked_t *parked;
+    uint32_t parked_count;
+    uint32_t parked_room;
+    uint64_t pushes;
+    uint64_t pulls;
+    uint64_t refused;
+};
+
+// Notes a message that cannot be meant for us, counts it, and that is all.
+void ps_shard_refuse(ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *why);
+// Ends the role since a job failed that must not.
+void ps_shard_fail(const ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *what);
+// Bytes of a block.
+uint64_t ps_shard_block_size(const ps_shard_t *self, uint32_t block);
+// Answers what is parked and can be answered.
+void ps_shard_serve_parked(ps_shard_t *self, step_out_t *out);
+
+// ps_shard_load.c: begins to load; looks at values of the keeper and ends of jobs.
+void ps_shard_load_begin(ps_shard_t *self, hx_time_t now, step_out_t *out);
+void ps_shard_load_value(ps_shard_t *self, const step_in_t *in, step_out_t *out);
+void ps_shard_load_job(ps_shard_t *self, const step_in_t *in, step_out_t *out);
+void ps_shard_load_time(ps_shard_t *self, hx_time_t now, step_out_t *out);
+
+// ps_shard_round.c: messages of the lead, and ends of SUM and APPLY.
+void ps_shard_round_message(ps_shard_t *self, const step_in_t *in, step_out_t *out);
+void ps_shard_sum_done(ps_shard_t *self, const step_in_t *in, step_out_t *out);
+void ps_shard_apply_done(ps_shard_t *self, const step_in_t *in, step_out_t *out);
+
+#endif
