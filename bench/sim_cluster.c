@@ -217,7 +217,7 @@ static member_conf_t member_of(sim_cluster_t *self, plan_role_t role, uint32_t s
     };
     snprintf(conf.run, sizeof conf.run, "sim");
     snprintf(conf.site, sizeof conf.site, "s%" PRIu32, site);
-    snprintf(conf.name, sizeof conf.name, "%s/%s", conf.site, name);
+    snprintf(conf.name, sizeof conf.name, "s%" PRIu32 "/%.40s", site, name);
     snprintf(conf.control, sizeof conf.control, "sim://%" PRIu64 "/control", conf.id);
     snprintf(conf.data, sizeof conf.data, "sim://%" PRIu64 "/data", conf.id);
     snprintf(conf.scheduler, sizeof conf.scheduler, "sim://1/control");
