@@ -24,10 +24,10 @@
 #include "net/step.h"
 #include "worker/worker_job.h"
 
-#define WORKER_LEASES_MAX 64u     // Granted and not over.
-#define WORKER_EARLY_MAX 64u      // Attempts with messages but without their GRANT.
-#define WORKER_MEASURES_MAX 256u  // Lines to measure that wait their turn.
-#define WORKER_JOBS_AHEAD 2u      // Operations given to the job thread and not done.
+#define WORKER_LEASES_MAX 64u    // Granted and not over.
+#define WORKER_EARLY_MAX 64u     // Attempts with messages but without their GRANT.
+#define WORKER_JOBS_AHEAD 2u     // Operations given to the job thread and not done.
+#define WORKER_SPANS_MAX 65536u  // Of the trace.
 
 typedef struct {
     member_conf_t member;  // Its `model` is borrowed until worker_fsm_destroy.

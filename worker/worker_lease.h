@@ -1,0 +1,100 @@
+// worker_lease - the books of one lease on one stage: what has come, what may run, what is out.
+//
+// Pure bookkeeping, without messages or jobs: worker_fsm tells it what happened and asks what is
+// next. A lease can exist before its grant, when a neighbour's messages outrun it.
+
+#ifndef WORKER_LEASE_H
+#define WORKER_LEASE_H
+
+#include "net/wire.h"
+#include "worker/worker_seat.h"
+
+typedef enum {
+    LEASE_EARLY,      // Messages, but no grant yet.
+    LEASE_QUEUED,     // Granted.
+    LEASE_PULLING,    // Its blocks are being pulled, or all here and waiting for their turn.
+    LEASE_RUNNING,    // Its operations are being given to the job thread.
+    LEASE_PUSHING,    // All given; results, gradients and acknowledgements are still coming.
+    LEASE_ANNOUNCED,  // READY was sent.
+} lease_state_t;
+
+// A block of the stage, by its place in seat_t.blocks.
+typedef struct {
+    bool pulled;
+    bool pushed;
+    bool acked;
+    hx_time_t pushed_at;
+} lease_block_t;
+
+// What the job thread may be given next.
+typedef struct {
+    schedule_op_kind_t kind;
+    uint32_t micro;
+    uint64_t row_first;  // Of the microbatch.
+    uint32_t rows;
+    uint32_t layer_first;  // The whole stage, or in the last operation of a lease one slice.
+    uint32_t layer_end;
+    uint32_t slice;  // Whose blocks are complete after it; UINT32_MAX: none.
+} lease_work_t;
+
+typedef struct {
+    lease_state_t state;
+    uint64_t attempt;
+    uint64_t row_first;
+    uint32_t rows;
+    uint32_t micros;
+    uint64_t base;    // Version asked for,
+    uint64_t oldest;  // and the oldest one got.
+    uint64_t tokens;  // Nominal.
+    bool evaluation;
+    bool traced;
+    uint32_t buffer;  // Parameter buffer that it pulls into and runs on.
+
+    lease_block_t *blocks;
+    uint32_t pulled_count;
+    uint32_t acked_count;
+
+    uint32_t *arrived[2];  // By WORKER_STASH_* and microbatch: rows of the message; 0: not here.
+    uint32_t arrived_room[2];
+
+    schedule_op_t *ops;
+    uint32_t ops_count;
+    uint32_t ops_next;
+    uint32_t slices_left;    // Of the last operation; 0: it has not begun.
+    uint32_t forwards_done;  // Results,
+    uint32_t computing;      // and operations given but without a result.
+    double loss;             // Sums of results.
+    uint64_t tokens_counted;
+    double seconds;
+    hx_time_t granted_at;
+    hx_time_t pull_at;
+    hx_time_t ready_next;  // When READY is repeated.
+} lease_t;
+
+// An early lease.
+lease_t *lease_new(uint64_t attempt);
+void lease_destroy(lease_t **self_p);
+
+// Takes the grant's values and makes the list of operations. False, and nothing has changed, if the grant
+// cannot be run on this seat: no rows, too many microbatches, or more of them alive at once than there are sets.
+bool lease_grant(lease_t *self, const wire_msg_t *grant, const seat_t *seat, hx_time_t now);
+
+// Rows of a microbatch, and the first of them.
+uint32_t lease_micro_rows(const lease_t *self, const seat_t *seat, uint32_t micro);
+uint64_t lease_micro_first(const lease_t *self, const seat_t *seat, uint32_t micro);
+
+// A neighbour's message for a microbatch came. False: it had come before, or `micro` is no microbatch
+// of this lease (or of any), or has other rows: the message is to be dropped.
+bool lease_arrive(lease_t *self, const seat_t *seat, uint32_t stash, uint32_t micro, uint32_t rows);
+
+// The next piece of work of a running lease, if its message is there. False: it waits, or nothing is left.
+bool lease_next(const lease_t *self, const seat_t *seat, lease_work_t *work);
+// That piece was given to the job thread.
+void lease_issued(lease_t *self, const seat_t *seat);
+bool lease_all_issued(const lease_t *self);
+bool lease_forwards_done(const lease_t *self);
+
+// What a running lease waits for: WORKER_STASH_* of which microbatch. False: for nothing.
+bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint32_t *micro);
+
+#endif

@@ -1,0 +1,276 @@
+// worker_work - leases as jobs: what may run is given to the job thread, and what it answers is sent on.
+//
+// What messages change is in worker_run.c.
+
+#include "worker/worker_state.h"
+
+#include <inttypes.h>
+
+#define READY_EVERY HX_SEC(2)
+
+// --- Running
+
+static uint32_t flags_of(const lease_t *lease, const lease_work_t *work)
+{
+    uint32_t flags = lease->buffer == 1 ? WORKER_JOB_BUFFER : 0;
+    if (lease->evaluation) {
+        flags |= WORKER_JOB_EVALUATION;
+    }
+    if (work->kind == SCHEDULE_BACKWARD || work->kind == SCHEDULE_BACKWARD_INPUT) {
+        flags |= WORKER_JOB_BACKWARD_INPUT;
+    }
+    if (work->kind == SCHEDULE_BACKWARD || work->kind == SCHEDULE_BACKWARD_WEIGHT) {
+        flags |= WORKER_JOB_BACKWARD_WEIGHT;
+    }
+    return flags;
+}
+
+// The blocks that a slice completed are copied out right behind it, the deepest first.
+static void run_grads(const worker_fsm_t *self, const lease_t *lease, uint32_t slice,
+                      step_out_t *out)
+{
+    for (uint32_t place = self->seat.blocks_count; place-- > 0;) {
+        if (self->seat.blocks[place].slice == slice) {
+            const step_job_t job = {
+                .kind = WORKER_JOB_GRAD,
+                .attempt = lease->attempt,
+                .index = self->seat.blocks[place].block,
+            };
+            step_run(out, &job);
+        }
+    }
+}
+
+static void run_work(worker_fsm_t *self, lease_t *lease, const lease_work_t *work, step_out_t *out)
+{
+    const step_job_t job = {
+        .kind = work->kind == SCHEDULE_FORWARD ? WORKER_JOB_FORWARD : WORKER_JOB_BACKWARD,
+        .index = work->layer_first,
+        .part = work->layer_end,
+        .micro = work->micro,
+        .attempt = lease->attempt,
+        .row_first = work->row_first,
+        .rows = work->rows,
+        .flags = flags_of(lease, work),
+        .tokens = lease->tokens,
+    };
+    step_run(out, &job);
+    self->computing++;
+    lease_issued(lease, &self->seat);
+    if (work->slice < UINT32_MAX) {
+        run_grads(self, lease, work->slice, out);
+    }
+}
+
+static lease_t *find_running(worker_fsm_t *self)
+{
+    for (uint32_t index = 0; index < self->leases_count; index++) {
+        lease_t *const lease = self->leases[index];
+        if (lease->state == LEASE_RUNNING) {
+            return lease;
+        }
+        if (lease->state == LEASE_PULLING && lease->pulled_count == self->seat.blocks_count) {
+            lease->state = LEASE_RUNNING;
+            self->buffer_last = lease->buffer;
+            return lease;
+        }
+    }
+    return NULL;
+}
+
+// Gives the job thread what it can do, a little ahead of what it does, so that it never waits for us.
+static void run_ready_work(worker_fsm_t *self, hx_time_t now, step_out_t *out)
+{
+    lease_t *lease = find_running(self);
+    while (lease && self->computing < WORKER_JOBS_AHEAD) {
+        lease_work_t work;
+        if (!lease_next(lease, &self->seat, &work)) {
+            if (self->computing == 0 && self->idle_since == HX_TIME_NEVER) {
+                self->idle_since = now;
+            }
+            return;
+        }
+        if (self->idle_since < HX_TIME_NEVER) {
+            worker_span(self, lease, TRACE_WAIT, work.micro, self->idle_since, now);
+            self->idle_since = HX_TIME_NEVER;
+        }
+        run_work(self, lease, &work, out);
+        if (lease_all_issued(lease)) {
+            lease->state = LEASE_PUSHING;
+            lease = find_running(self);
+        }
+    }
+}
+
+// --- Results
+
+static void send_boundary(worker_fsm_t *self, const lease_t *lease, const step_in_t *in,
+                          step_out_t *out)
+{
+    const bool forward = in->job.kind == WORKER_JOB_FORWARD;
+    const wire_msg_t msg = {
+        .kind = forward ? WIRE_ACTIVATION : WIRE_GRADIENT,
+        .attempt = lease->attempt,
+        .epoch = self->seat.epoch,
+        .micro = in->job.micro,
+        .row_first = in->job.row_first,
+        .rows = in->job.rows,
+    };
+    step_send(out, forward ? self->seat.after : self->seat.before, &msg, in->blob);
+    worker_span(self, lease, TRACE_SEND, in->job.micro, in->job_ended, in->now);
+}
+
+static void on_compute(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
+{
+    HX_ASSERT(self->computing > 0);
+    self->computing--;
+    const bool forward = in->job.kind == WORKER_JOB_FORWARD;
+    lease_t *const lease = worker_lease_find(self, in->job.attempt);
+    if (!lease) {
+        return;
+    }
+    lease->computing--;
+    lease->seconds += in->job.seconds;
+    worker_span(self, lease, forward ? TRACE_FORWARD : TRACE_BACKWARD, in->job.micro,
+                in->job_started, in->job_ended);
+    if (forward) {
+        lease->forwards_done++;
+        if (seat_is_last(&self->seat)) {
+            lease->loss += in->job.value;
+            lease->tokens_counted += in->job.tokens;
+        }
+    }
+    if (in->blob) {
+        send_boundary(self, lease, in, out);
+    }
+    worker_progress(self, in->now);
+}
+
+static void on_grad(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
+{
+    lease_t *const lease = worker_lease_find(self, in->job.attempt);
+    if (!lease) {
+        return;
+    }
+    const uint32_t place = self->seat.find[in->job.index];
+    HX_ASSERT(place < self->seat.blocks_count && !lease->blocks[place].pushed);
+    const seat_block_t *const block = &self->seat.blocks[place];
+    const wire_msg_t msg = {
+        .kind = WIRE_PUSH,
+        .attempt = lease->attempt,
+        .block = block->block,
+        .part = block->part,
+        .parts = block->parts,
+        .hash = in->job.tokens,
+    };
+    step_send(out, block->node, &msg, in->blob);
+    lease->blocks[place].pushed = true;
+    lease->blocks[place].pushed_at = in->now;
+    worker_progress(self, in->now);
+}
+
+static void announce(worker_fsm_t *self, lease_t *lease, hx_time_t now, step_out_t *out)
+{
+    if (lease->state == LEASE_PUSHING) {
+        const bool held = lease->evaluation || lease->acked_count == self->seat.blocks_count;
+        if (lease->computing > 0 || !held) {
+            return;
+        }
+        lease->state = LEASE_ANNOUNCED;
+        lease->ready_next = now;
+    }
+    if (lease->state == LEASE_ANNOUNCED && now >= lease->ready_next) {
+        const wire_msg_t msg = {
+            .kind = WIRE_READY,
+            .attempt = lease->attempt,
+            .epoch = self->seat.epoch,
+            .version = lease->oldest,
+            .tokens = lease->tokens_counted,
+            .loss = lease->loss,
+            .seconds = lease->seconds,
+        };
+        step_send(out, member_lead(&self->member), &msg, NULL);
+        lease->ready_next = now + READY_EVERY;
+    }
+    step_wake(out, lease->ready_next);
+}
+
+// --- The line that says what is waited for
+
+static void say_pulling(const worker_fsm_t *self, const lease_t *lease, double seconds,
+                        step_out_t *out)
+{
+    uint32_t place = 0;
+    while (place + 1 < self->seat.blocks_count && lease->blocks[place].pulled) {
+        place++;
+    }
+    step_note(out, STEP_INFO,
+              "lease %" PRIu64 " has waited %.0f s for %" PRIu32 " of %" PRIu32
+              " blocks of version %" PRIu64 ", the first from shard %" PRIu32,
+              lease->attempt, seconds, self->seat.blocks_count - lease->pulled_count,
+              self->seat.blocks_count, lease->base, self->seat.blocks[place].shard);
+}
+
+static void say_waiting(const worker_fsm_t *self, hx_time_t now, step_out_t *out)
+{
+    const double seconds = (double)(now - self->progress_at) / 1e9;
+    for (uint32_t index = 0; index < self->leases_count; index++) {
+        const lease_t *const lease = self->leases[index];
+        uint32_t stash = 0;
+        uint32_t micro = 0;
+        if (lease->state == LEASE_PULLING && lease->pulled_count < self->seat.blocks_count) {
+            say_pulling(self, lease, seconds, out);
+        } else if (lease_waits(lease, &self->seat, &stash, &micro)) {
+            step_note(out, STEP_INFO,
+                      "lease %" PRIu64 " has waited %.0f s for the %s of microbatch %" PRIu32
+                      " from stage %" PRIu32,
+                      lease->attempt, seconds,
+                      stash == WORKER_STASH_ACTIVATION ? "activation" : "gradient", micro,
+                      stash == WORKER_STASH_ACTIVATION ? self->seat.stage - 1
+                                                       : self->seat.stage + 1);
+        } else if (lease->state == LEASE_PUSHING && lease->computing == 0) {
+            step_note(out, STEP_INFO,
+                      "lease %" PRIu64 " has waited %.0f s for %" PRIu32 " acknowledgements",
+                      lease->attempt, seconds, self->seat.blocks_count - lease->acked_count);
+        } else if (lease->state == LEASE_ANNOUNCED) {
+            step_note(out, STEP_DEBUG, "lease %" PRIu64 " has waited %.0f s for its round",
+                      lease->attempt, seconds);
+        }
+    }
+}
+
+// --- Entry points
+
+void worker_work_job(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
+{
+    switch (in->job.kind) {
+    case WORKER_JOB_FORWARD:
+    case WORKER_JOB_BACKWARD:
+        on_compute(self, in, out);
+        break;
+    case WORKER_JOB_GRAD:
+        on_grad(self, in, out);
+        break;
+    default:
+        break;
+    }
+}
+
+void worker_work_advance(worker_fsm_t *self, hx_time_t now, step_out_t *out)
+{
+    if (!self->open) {
+        return;
+    }
+    worker_run_pull(self, now, out);
+    run_ready_work(self, now, out);
+    for (uint32_t index = 0; index < self->leases_count; index++) {
+        announce(self, self->leases[index], now, out);
+    }
+    if (self->leases_count > 0) {
+        if (now >= self->word_at) {
+            say_waiting(self, now, out);
+            self->word_at = now + WORKER_WORD_EVERY;
+        }
+        step_wake(out, self->word_at);
+    }
+}
