@@ -277,6 +277,16 @@ static hx_err_t block_input(const layer_call_t *call)
                     count);
 }
 
+// The bias of the keys adds the same amount, q . bias, to all scores of a query, and softmax takes
+// no notice: its gradient is 0. What f32 leaves of that sum is noise of about the size of AdamW's
+// epsilon, which AdamW would scale up to real steps; so it is set to what it is.
+static hx_err_t clear_key_bias(const layer_call_t *call)
+{
+    const size_t channels = channels_of(call);
+    return call->backend->ops->fill(call->backend, call->queue, HX_F32,
+                                    grad(call, 0, GPT2_ATTN_BIAS) + channels, 0, channels);
+}
+
 static hx_err_t block_weight(const layer_call_t *call)
 {
     float *const *const block = call->block;
@@ -284,7 +294,8 @@ static hx_err_t block_weight(const layer_call_t *call)
     HX_TRY(linear_weight(call, LINEAR_FC_PROJ, block[BLOCK_GELU], call->next));
     HX_TRY(linear_weight(call, LINEAR_FC, block[BLOCK_NORM_2], block[BLOCK_WIDE]));
     HX_TRY(linear_weight(call, LINEAR_ATTN_PROJ, block[BLOCK_ATTENDED], block[BLOCK_MIDDLE]));
-    return linear_weight(call, LINEAR_ATTN, block[BLOCK_NORM_1], dqkv);
+    HX_TRY(linear_weight(call, LINEAR_ATTN, block[BLOCK_NORM_1], dqkv));
+    return clear_key_bias(call);
 }
 
 static hx_err_t embed_forward(const layer_call_t *call)

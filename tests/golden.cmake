@@ -1,0 +1,19 @@
+# golden-check and its run on each reference folder beside it.
+add_executable(golden-check golden_check.c)
+target_link_libraries(golden-check PRIVATE hx_flags hx_model)
+set_target_properties(golden-check PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+
+file(GLOB folders CONFIGURE_DEPENDS golden/*/expected.safetensors)
+foreach(folder ${folders})
+    get_filename_component(folder ${folder} DIRECTORY)
+    get_filename_component(name ${folder} NAME)
+    foreach(way plain recompute)
+        set(option "")
+        if(way STREQUAL "recompute")
+            set(option --recompute)
+        endif()
+        add_test(NAME golden_${name}_${way} COMMAND golden-check ${option} ${folder})
+        set_tests_properties(golden_${name}_${way} PROPERTIES LABELS unit TIMEOUT 120
+            ENVIRONMENT "OMP_WAIT_POLICY=passive;OMP_DYNAMIC=false")
+    endforeach()
+endforeach()
