@@ -30,15 +30,21 @@ if(HX_SANITIZE)
     target_link_options(hx_flags INTERFACE -fsanitize=${HX_SANITIZE})
 endif()
 
-# hx_library(NAME deps...): a static library of the folder's *.c except its programs.
+# hx_library(NAME deps...): a static library of the folder's *.c except its programs. A folder of headers
+# alone is a library without an archive.
 function(hx_library name)
     file(GLOB sources CONFIGURE_DEPENDS *.c)
     list(FILTER sources EXCLUDE REGEX "_main\\.c$")
-    add_library(${name} STATIC ${sources})
-    target_link_libraries(${name} PUBLIC hx_flags ${ARGN})
+    if(sources)
+        add_library(${name} STATIC ${sources})
+        target_link_libraries(${name} PUBLIC hx_flags ${ARGN})
+    else()
+        add_library(${name} INTERFACE)
+        target_link_libraries(${name} INTERFACE hx_flags ${ARGN})
+    endif()
 endfunction()
 
-# hx_program(NAME main.c deps...): a program in bin/ of the build folder.
+# hx_program(NAME main.c deps...): a program in bin/ of the build folder, installed, as is its man page.
 function(hx_program name main)
     add_executable(${name} ${main})
     target_link_libraries(${name} PRIVATE hx_flags ${ARGN})

@@ -163,8 +163,7 @@ static hx_err_t add_site(conf_launch_t *launch, const place_t *place, hx_fault_t
     launch->sites = hx_grow(launch->sites, launch->sites_count + 1, sizeof *launch->sites);
     launch->sites[launch->sites_count++] = (conf_site_t){
         .servers = 1,
-        // The line of the section, for messages, until the name gives its own.
-        .servers_origin = {.line = place->origin.line},
+        .line = place->origin.line,
     };
     return HX_OK;
 }
@@ -182,9 +181,9 @@ static hx_err_t add_worker(conf_site_t *site, const place_t *place, hx_fault_t *
         const conf_key_t *const key = conf_launch_key(index);
         const hx_err_t err = conf_value_parse(key, key->fallback, worker, NULL);
         HX_ASSERT(err == HX_OK);
-        worker->origins[index].line = place->origin.line;
     }
     worker->name[0] = '\0';
+    worker->line = place->origin.line;
     return HX_OK;
 }
 
@@ -216,10 +215,9 @@ static hx_err_t check_worker_names(const conf_t *conf, const conf_site_t *site, 
 {
     for (uint32_t index = 0; index < site->workers_count; index++) {
         const conf_launch_worker_t *const worker = &site->workers[index];
-        const uint32_t line = worker->origins[CONF_LAUNCH_NAME].line;
         if (!*worker->name) {
             return hx_fault(fault, HX_E_ARG, "%s:%" PRIu32 ": the worker has no name", conf->path,
-                            line);
+                            worker->line);
         }
         for (uint32_t other = 0; other < index; other++) {
             if (strcmp(site->workers[other].name, worker->name) == 0) {
@@ -238,12 +236,12 @@ static hx_err_t check_names(const conf_t *conf, hx_fault_t *fault)
         const conf_site_t *const site = &conf->launch.sites[index];
         if (!*site->name) {
             return hx_fault(fault, HX_E_ARG, "%s:%" PRIu32 ": the site has no name", conf->path,
-                            site->servers_origin.line);
+                            site->line);
         }
         for (uint32_t other = 0; other < index; other++) {
             if (strcmp(conf->launch.sites[other].name, site->name) == 0) {
                 return hx_fault(fault, HX_E_ARG, "%s:%" PRIu32 ": two sites are called %s",
-                                conf->path, site->name_origin.line, site->name);
+                                conf->path, site->line, site->name);
             }
         }
         HX_TRY(check_worker_names(conf, site, fault));

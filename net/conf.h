@@ -214,6 +214,7 @@ typedef struct {
     uint32_t threads;  // 0: worker.threads.
     double slowdown;   // At least 1: stretches the time of its computing.
     char device[CONF_TEXT_MAX];
+    uint32_t line;  // Of the section in the file.
     conf_origin_t origins[CONF_LAUNCH_KEYS];
 } conf_launch_worker_t;
 
@@ -222,6 +223,7 @@ typedef struct {
     uint32_t servers;
     conf_launch_worker_t *workers;
     uint32_t workers_count;
+    uint32_t line;  // Of the section in the file.
     conf_origin_t name_origin;
     conf_origin_t servers_origin;
 } conf_site_t;

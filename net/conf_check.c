@@ -391,7 +391,7 @@ static hx_err_t check_launch(const conf_t *conf, hx_fault_t *fault)
             return hx_fault(fault, HX_E_ARG,
                             "%s:%" PRIu32 ": site %s starts nothing: give it workers "
                             "or servers",
-                            conf->path, site->name_origin.line, site->name);
+                            conf->path, site->line, site->name);
         }
     }
     return HX_OK;

@@ -1,0 +1,5 @@
+// tidy - the tree's own rules.
+#include <criterion/criterion.h>
+Test(tidy, x)
+{
+}
