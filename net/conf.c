@@ -223,7 +223,7 @@ static hx_err_t check_worker_names(const conf_t *conf, const conf_site_t *site, 
             if (strcmp(site->workers[other].name, worker->name) == 0) {
                 return hx_fault(fault, HX_E_ARG,
                                 "%s:%" PRIu32 ": site %s has two workers called %s", conf->path,
-                                line, site->name, worker->name);
+                                worker->line, site->name, worker->name);
             }
         }
     }
