@@ -15,16 +15,8 @@
 
 #include "model/blocks.h"
 #include "net/payload.h"
+#include "server/ps_slots.h"
 #include "tensor/optim.h"
-
-// Where slots and sums come from. Memory is reserved in whole pieces and never given back before
-// the store ends, so that it can be taken from a mapping that outlives the process.
-typedef struct {
-    void *self;
-    // `size` bytes aligned to 64; HX_E_NOMEM.
-    hx_err_t (*reserve)(void *self, size_t size, void **memory_p);
-    void (*release)(void *self, void *memory);
-} ps_memory_t;
 
 typedef struct {
     const model_t *model;  // Borrowed, as are blocks and backend.
@@ -67,8 +59,9 @@ HX_MUST_USE hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *member
 uint32_t ps_store_count(const ps_store_t *self);  // Blocks that have a value.
 
 // Applies the record's step to every block, sets their version, drops the members, pins if it
-// says so. G is summed again when the last sum was of other members. On failure (HX_E_NOMEM,
-// HX_E_ARG as in ps_store_sum, or a version that is not the next one) nothing was changed.
+// says so. G is summed again when the last sum was of other members. A record without members
+// changes no number. HX_E_ARG: not the next version, or a part is missing; nothing was changed.
+// HX_E_NOMEM: the store must not be used any more.
 HX_MUST_USE hx_err_t ps_store_apply(ps_store_t *self, const record_t *record);
 void ps_store_unpin(ps_store_t *self, uint64_t version);
 

@@ -1,0 +1,506 @@
+// ps_store - slots, held parts, sums and steps: see the header.
+
+#include "server/ps_store.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "server/ps_holds.h"
+
+#define NOT_PINNED UINT64_MAX
+
+// The table: what a block is now, what it was at the pinned version, and its G.
+typedef struct {
+    ps_slot_t *slot;  // NULL: not kept here.
+    ps_slot_t *snapshot;
+    float *sum;  // (count), made with the first sum.
+} entry_t;
+
+// One block of one attempt.
+typedef struct {
+    uint32_t parts;  // 0: nothing is held.
+    blob_t *blobs[PS_PARTS_MAX];
+} held_t;
+
+typedef struct {
+    uint64_t attempt;
+    held_t *blocks;  // For each block of the model.
+} hold_t;
+
+// A member of the last sum.
+typedef struct {
+    uint64_t attempt;
+    double factor;
+} summand_t;
+
+struct ps_store {
+    ps_store_conf_t conf;
+    uint32_t arrays;
+    ps_slots_t *slots;
+    entry_t *entries;  // For each block of the model.
+    uint32_t count;    // That have a value,
+    uint64_t version;  // of this version.
+    uint64_t pinned;
+    hold_t *holds;
+    uint32_t holds_count;
+    uint32_t holds_room;
+    bool summed;  // Sums are of `summands`.
+    summand_t *summands;
+    uint32_t summands_count;
+    float *scratch;  // Sum of two parts, as long as the longest block.
+    double *squares;
+};
+
+ps_store_t *ps_store_new(const ps_store_conf_t *conf)
+{
+    ps_store_t *const self = hx_new(1, sizeof *self);
+    self->conf = *conf;
+    self->arrays = 1 + optim_moments_count(&conf->optim);
+    self->slots = ps_slots_new(self->arrays, conf->memory);
+    self->entries = hx_new(conf->blocks->count, sizeof *self->entries);
+    self->squares = hx_new(conf->blocks->count, sizeof *self->squares);
+    self->pinned = NOT_PINNED;
+    return self;
+}
+
+static void free_hold(ps_store_t *self, hold_t *hold)
+{
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        for (uint32_t part = 0; part < PS_PARTS_MAX; part++) {
+            blob_release(&hold->blocks[block].blobs[part]);
+        }
+    }
+    free(hold->blocks);
+}
+
+void ps_store_destroy(ps_store_t **self_p)
+{
+    ps_store_t *const self = *self_p;
+    if (!self) {
+        return;
+    }
+    for (uint32_t at = 0; at < self->holds_count; at++) {
+        free_hold(self, &self->holds[at]);
+    }
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        ps_slot_release(&self->entries[block].slot);
+        ps_slot_release(&self->entries[block].snapshot);
+        free(self->entries[block].sum);
+    }
+    ps_slots_destroy(&self->slots);
+    free(self->holds);
+    free(self->entries);
+    free(self->summands);
+    free(self->scratch);
+    free(self->squares);
+    free(self);
+    *self_p = NULL;
+}
+
+uint32_t ps_store_arrays(const ps_store_t *self)
+{
+    return self->arrays;
+}
+
+uint32_t ps_store_count(const ps_store_t *self)
+{
+    return self->count;
+}
+
+uint32_t ps_store_attempts(const ps_store_t *self)
+{
+    return self->holds_count;
+}
+
+static const block_t *block_of(const ps_store_t *self, uint32_t block)
+{
+    return &self->conf.blocks->blocks[block];
+}
+
+static bool kept_here(const ps_store_t *self, uint32_t block)
+{
+    return block < self->conf.blocks->count && self->entries[block].slot;
+}
+
+// --- first values ---
+
+// A slot of zeros for a block that has none yet.
+static hx_err_t add_block(ps_store_t *self, uint32_t block, uint64_t version)
+{
+    const uint64_t count = block_of(self, block)->count;
+    ps_slot_t *slot = NULL;
+    HX_TRY(ps_slots_take(self->slots, count, &slot));
+    for (uint32_t array = 0; array < self->arrays; array++) {
+        memset(ps_slot_array(slot, array), 0, count * sizeof(float));
+    }
+    self->entries[block].slot = slot;
+    self->count++;
+    self->version = version;
+    self->summed = false;
+    return HX_OK;
+}
+
+hx_err_t ps_store_init(ps_store_t *self, uint32_t block)
+{
+    if (block >= self->conf.blocks->count || kept_here(self, block) ||
+        (self->count > 0 && self->version != 0)) {
+        return HX_E_ARG;
+    }
+    HX_TRY(add_block(self, block, 0));
+    const block_t *const range = block_of(self, block);
+    model_init_group(self->conf.model, range->group, self->conf.seed, range->first, range->count,
+                     ps_slot_array(self->entries[block].slot, 0));
+    return HX_OK;
+}
+
+hx_err_t ps_store_load(ps_store_t *self, uint32_t block, uint32_t array, uint64_t version,
+                       const blob_t *values)
+{
+    if (block >= self->conf.blocks->count || array >= self->arrays ||
+        (self->count > 0 && self->version != version) || !blob_data(values) ||
+        blob_size(values) != block_of(self, block)->count * sizeof(float)) {
+        return HX_E_ARG;
+    }
+    if (!kept_here(self, block)) {
+        HX_TRY(add_block(self, block, version));
+    }
+    memcpy(ps_slot_array(self->entries[block].slot, array), blob_data(values), blob_size(values));
+    return HX_OK;
+}
+
+// --- contributions ---
+
+static hold_t *hold_of(const ps_store_t *self, uint64_t attempt)
+{
+    for (uint32_t at = 0; at < self->holds_count; at++) {
+        if (self->holds[at].attempt == attempt) {
+            return &self->holds[at];
+        }
+    }
+    return NULL;
+}
+
+static hold_t *add_hold(ps_store_t *self, uint64_t attempt)
+{
+    if (self->holds_count == self->holds_room) {
+        self->holds_room = HX_MAX(16u, self->holds_room * 2);
+        self->holds = hx_grow(self->holds, self->holds_room, sizeof *self->holds);
+    }
+    hold_t *const hold = &self->holds[self->holds_count++];
+    *hold = (hold_t){.attempt = attempt,
+                     .blocks = hx_new(self->conf.blocks->count, sizeof *hold->blocks)};
+    return hold;
+}
+
+// The sums are no longer those of what is held.
+static void forget_sum_of(ps_store_t *self, uint64_t attempt)
+{
+    for (uint32_t at = 0; at < self->summands_count; at++) {
+        if (self->summands[at].attempt == attempt) {
+            self->summed = false;
+        }
+    }
+}
+
+// The same blob, or a copy where its bytes do not lie as floats should.
+static blob_t *aligned(blob_t *blob)
+{
+    const void *const data = blob_data(blob);
+    return (uintptr_t)data % sizeof(float) == 0 ? blob_retain(blob)
+                                                : blob_copy(data, blob_size(blob));
+}
+
+hx_err_t ps_store_hold(ps_store_t *self, uint64_t attempt, uint32_t block, uint32_t part,
+                       uint32_t parts, uint64_t hash, blob_t *blob, bool *finite)
+{
+    if (!kept_here(self, block) || part >= parts || parts > PS_PARTS_MAX || !blob_data(blob) ||
+        blob_size(blob) != block_of(self, block)->count * sizeof(float)) {
+        return HX_E_ARG;
+    }
+    if (XXH3_64bits(blob_data(blob), blob_size(blob)) != hash) {
+        return HX_E_FORMAT;
+    }
+    hold_t *hold = hold_of(self, attempt);
+    if (hold && hold->blocks[block].parts != 0 && hold->blocks[block].parts != parts) {
+        return HX_E_ARG;
+    }
+    hx_backend_t *const backend = self->conf.backend;
+    blob_t *values = aligned(blob);
+    const hx_err_t err = backend->ops->finite(backend, 0, HX_F32, blob_data(values),
+                                              block_of(self, block)->count, finite);
+    if (err != HX_OK) {
+        blob_release(&values);
+        return err;
+    }
+    if (!hold) {
+        hold = add_hold(self, attempt);
+    }
+    held_t *const held = &hold->blocks[block];
+    held->parts = parts;
+    blob_release(&held->blobs[part]);
+    held->blobs[part] = values;
+    forget_sum_of(self, attempt);
+    return HX_OK;
+}
+
+void ps_store_drop(ps_store_t *self, uint64_t attempt)
+{
+    hold_t *const hold = hold_of(self, attempt);
+    if (hold) {
+        free_hold(self, hold);
+        *hold = self->holds[--self->holds_count];
+        forget_sum_of(self, attempt);
+    }
+}
+
+// --- sums ---
+
+// Whether all parts of all blocks of the members are here.
+static bool all_held(const ps_store_t *self, const round_member_t *members, uint32_t members_count)
+{
+    for (uint32_t member = 0; member < members_count && self->count > 0; member++) {
+        const hold_t *const hold = hold_of(self, members[member].attempt);
+        if (!hold) {
+            return false;
+        }
+        for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+            const held_t *const held = &hold->blocks[block];
+            if (!self->entries[block].slot) {
+                continue;
+            }
+            for (uint32_t part = 0; part < HX_MAX(held->parts, 1u); part++) {
+                if (!held->blobs[part]) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+// sum += factor x (sum of the parts in part order)
+static hx_err_t add_member(ps_store_t *self, float *sum, const held_t *held, double factor,
+                           uint64_t count)
+{
+    hx_backend_t *const backend = self->conf.backend;
+    const float *total = blob_data(held->blobs[0]);
+    for (uint32_t part = 1; part < held->parts; part++) {
+        HX_TRY(backend->ops->add(backend, 0, self->scratch, total, blob_data(held->blobs[part]),
+                                 count));
+        total = self->scratch;
+    }
+    return backend->ops->axpy(backend, 0, sum, (float)factor, total, count);
+}
+
+static hx_err_t sum_block(ps_store_t *self, uint32_t block, const round_member_t *members,
+                          uint32_t members_count, double *square)
+{
+    hx_backend_t *const backend = self->conf.backend;
+    entry_t *const entry = &self->entries[block];
+    const uint64_t count = block_of(self, block)->count;
+    if (!entry->sum) {
+        entry->sum = hx_new(count, sizeof *entry->sum);
+    }
+    HX_TRY(backend->ops->fill(backend, 0, HX_F32, entry->sum, 0, count));
+    for (uint32_t member = 0; member < members_count; member++) {
+        const hold_t *const hold = hold_of(self, members[member].attempt);
+        HX_TRY(add_member(self, entry->sum, &hold->blocks[block], members[member].factor, count));
+    }
+    HX_TRY(backend->ops->sync(backend, 0));
+    return backend->ops->sumsq(backend, 0, entry->sum, count, square);
+}
+
+static void make_scratch(ps_store_t *self)
+{
+    if (self->scratch) {
+        return;
+    }
+    uint64_t most = 1;
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        most = HX_MAX(most, block_of(self, block)->count);
+    }
+    self->scratch = hx_new(most, sizeof *self->scratch);
+}
+
+static void remember_summands(ps_store_t *self, const round_member_t *members, uint32_t count)
+{
+    self->summands = hx_grow(self->summands, HX_MAX(count, 1u), sizeof *self->summands);
+    for (uint32_t at = 0; at < count; at++) {
+        self->summands[at] =
+            (summand_t){.attempt = members[at].attempt, .factor = members[at].factor};
+    }
+    self->summands_count = count;
+    self->summed = true;
+}
+
+hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *members, uint32_t members_count,
+                      double *squares)
+{
+    if (!all_held(self, members, members_count)) {
+        return HX_E_ARG;
+    }
+    make_scratch(self);
+    self->summed = false;
+    uint32_t at = 0;
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        if (!self->entries[block].slot) {
+            continue;
+        }
+        HX_TRY(sum_block(self, block, members, members_count, &squares[at]));
+        if (!isfinite(squares[at])) {
+            return HX_E_NONFINITE;
+        }
+        at++;
+    }
+    remember_summands(self, members, members_count);
+    return HX_OK;
+}
+
+static bool summed_already(const ps_store_t *self, const record_t *record)
+{
+    bool same = self->summed && self->summands_count == record->members_count;
+    for (uint32_t at = 0; same && at < record->members_count; at++) {
+        same = self->summands[at].attempt == record->members[at].attempt &&
+               self->summands[at].factor == record->members[at].factor;
+    }
+    return same;
+}
+
+// --- steps ---
+
+// What the runs of one block need to know.
+typedef struct {
+    ps_store_t *store;
+    const optim_step_t *step;
+    const block_t *range;
+    const float *sum;
+    const ps_slot_t *from;
+    const ps_slot_t *to;
+    hx_err_t err;
+} run_t;
+
+static float *array_at(const ps_store_t *self, const ps_slot_t *slot, uint32_t array, uint64_t at)
+{
+    return array < self->arrays ? ps_slot_array(slot, array) + at : NULL;
+}
+
+// A model_decay_fn: one step of a run of equal decay.
+static void step_run_of(void *each_self, uint64_t first, uint64_t count, bool decay)
+{
+    run_t *const run = each_self;
+    const ps_store_t *const self = run->store;
+    const uint64_t at = first - run->range->first;
+    const optim_block_t block = {
+        .count = count,
+        .decay = decay,
+        .w = array_at(self, run->from, 0, at),
+        .m = array_at(self, run->from, 1, at),
+        .v = array_at(self, run->from, 2, at),
+        .g = run->sum + at,
+        .w_out = array_at(self, run->to, 0, at),
+        .m_out = array_at(self, run->to, 1, at),
+        .v_out = array_at(self, run->to, 2, at),
+    };
+    if (run->err == HX_OK) {
+        run->err = optim_apply(self->conf.backend, 0, &self->conf.optim, run->step, &block);
+    }
+}
+
+// Writes the block's next state to a fresh slot, then changes slots.
+static hx_err_t step_block(ps_store_t *self, uint32_t block, const optim_step_t *step)
+{
+    entry_t *const entry = &self->entries[block];
+    const block_t *const range = block_of(self, block);
+    hx_backend_t *const backend = self->conf.backend;
+    ps_slot_t *next = NULL;
+    HX_TRY(ps_slots_take(self->slots, range->count, &next));
+    run_t run = {.store = self,
+                 .step = step,
+                 .range = range,
+                 .sum = entry->sum,
+                 .from = entry->slot,
+                 .to = next};
+    model_decay_runs(self->conf.model, range->group, range->first, range->count, step_run_of, &run);
+    if (run.err == HX_OK) {
+        run.err = backend->ops->sync(backend, 0);
+    }
+    if (run.err != HX_OK) {
+        ps_slot_release(&next);
+        return run.err;
+    }
+    ps_slot_release(&entry->slot);
+    entry->slot = next;
+    return HX_OK;
+}
+
+static void let_go(ps_store_t *self)
+{
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        ps_slot_release(&self->entries[block].snapshot);
+    }
+    self->pinned = NOT_PINNED;
+}
+
+static void pin(ps_store_t *self)
+{
+    let_go(self);
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        entry_t *const entry = &self->entries[block];
+        entry->snapshot = entry->slot ? ps_slot_retain(entry->slot) : NULL;
+    }
+    self->pinned = self->version;
+}
+
+hx_err_t ps_store_apply(ps_store_t *self, const record_t *record)
+{
+    if (self->count > 0 && record->version != self->version + 1) {
+        return HX_E_ARG;
+    }
+    if (record->members_count > 0 && !summed_already(self, record)) {
+        HX_TRY(ps_store_sum(self, record->members, record->members_count, self->squares));
+    }
+    const optim_step_t step = {
+        .lr = record->rate, .scale = 1, .gradient_scale = record->scale, .step = record->step};
+    for (uint32_t block = 0; block < self->conf.blocks->count && record->members_count > 0;
+         block++) {
+        if (self->entries[block].slot) {
+            HX_TRY(step_block(self, block, &step));
+        }
+    }
+    self->version = record->version;
+    self->summed = false;
+    for (uint32_t at = 0; at < record->members_count; at++) {
+        ps_store_drop(self, record->members[at].attempt);
+    }
+    if (record->snapshot) {
+        pin(self);
+    }
+    return HX_OK;
+}
+
+void ps_store_unpin(ps_store_t *self, uint64_t version)
+{
+    if (self->pinned == version) {
+        let_go(self);
+    }
+}
+
+hx_err_t ps_store_read(ps_store_t *self, uint32_t block, uint32_t array, bool exactly,
+                       uint64_t version, blob_t **value_p)
+{
+    if (!kept_here(self, block) || array >= self->arrays) {
+        return HX_E_ARG;
+    }
+    const entry_t *const entry = &self->entries[block];
+    ps_slot_t *slot = entry->slot;
+    if (exactly && version != self->version) {
+        if (version != self->pinned) {
+            return HX_E_ARG;
+        }
+        slot = entry->snapshot;
+    }
+    *value_p = ps_slot_blob(slot, array);
+    return HX_OK;
+}

@@ -1,0 +1,103 @@
+// shard_jobs - jobs of a shard, mapped to its store: see ps_shard.h for what each is to do.
+
+#include "server/shard_jobs.h"
+
+#include <stdlib.h>
+
+#include "server/ps_shard.h"
+
+struct shard_jobs {
+    blocks_t blocks;
+    hx_backend_t *backend;
+    ps_store_t *store;
+    double *squares;
+};
+
+shard_jobs_t *shard_jobs_new(const shard_jobs_conf_t *conf)
+{
+    shard_jobs_t *const self = hx_new(1, sizeof *self);
+    blocks_make(conf->model, conf->block_size, &self->blocks);
+    self->backend = hx_backend_cpu_new(conf->threads);
+    self->store = ps_store_new(&(ps_store_conf_t){
+        .model = conf->model,
+        .blocks = &self->blocks,
+        .backend = self->backend,
+        .optim = conf->optim,
+        .seed = conf->seed,
+    });
+    self->squares = hx_new(self->blocks.count, sizeof *self->squares);
+    return self;
+}
+
+void shard_jobs_destroy(shard_jobs_t **self_p)
+{
+    shard_jobs_t *const self = *self_p;
+    if (!self) {
+        return;
+    }
+    ps_store_destroy(&self->store);
+    hx_backend_destroy(&self->backend);
+    blocks_destroy(&self->blocks);
+    free(self->squares);
+    free(self);
+    *self_p = NULL;
+}
+
+static hx_err_t hold(shard_jobs_t *self, step_job_t *job)
+{
+    bool finite = true;
+    HX_TRY(ps_store_hold(self->store, job->attempt, job->index, job->part, job->rows, job->version,
+                         job->blob, &finite));
+    job->flags = finite ? 0 : SHARD_HOLD_NONFINITE;
+    return HX_OK;
+}
+
+static hx_err_t sum(shard_jobs_t *self, const step_job_t *job, blob_t **result_p)
+{
+    prepare_t prepare = {0};
+    HX_TRY(payload_prepare_decode(job->blob, &prepare));
+    const hx_err_t err =
+        ps_store_sum(self->store, prepare.members, prepare.members_count, self->squares);
+    prepare_destroy(&prepare);
+    if (err == HX_OK) {
+        *result_p = payload_doubles_encode(self->squares, ps_store_count(self->store));
+    }
+    return err;
+}
+
+static hx_err_t apply(shard_jobs_t *self, const step_job_t *job)
+{
+    record_t record = {0};
+    HX_TRY(payload_record_decode(job->blob, &record));
+    const hx_err_t err = ps_store_apply(self->store, &record);
+    record_destroy(&record);
+    return err;
+}
+
+hx_err_t shard_jobs_run(void *self_, step_job_t *job, blob_t **result_p)
+{
+    shard_jobs_t *const self = self_;
+    switch ((shard_job_t)job->kind) {
+    case SHARD_JOB_INIT:
+        return ps_store_init(self->store, job->index);
+    case SHARD_JOB_LOAD:
+        return ps_store_load(self->store, job->index, job->part, job->version, job->blob);
+    case SHARD_JOB_HOLD:
+        return hold(self, job);
+    case SHARD_JOB_DROP:
+        ps_store_drop(self->store, job->attempt);
+        return HX_OK;
+    case SHARD_JOB_SUM:
+        return sum(self, job, result_p);
+    case SHARD_JOB_APPLY:
+        return apply(self, job);
+    case SHARD_JOB_UNPIN:
+        ps_store_unpin(self->store, job->version);
+        return HX_OK;
+    case SHARD_JOB_READ:
+        return ps_store_read(self->store, job->index, job->part, job->flags & SHARD_READ_EXACT,
+                             job->version, result_p);
+    }
+    HX_ASSERT(!"a job kind of ours");
+    return HX_E_ARG;
+}
