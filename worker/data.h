@@ -15,7 +15,10 @@
 #include "tensor/hx.h"
 
 #define DATA_MAGIC 20240520
+#define DATA_MAGIC_32 20240801  // Token files of 32 bits a token, refused.
 #define DATA_HEADER_SIZE 1024u
+#define DATA_CHECK_WHOLE ((uint64_t)64 << 20)  // Bytes: larger files are checked in samples,
+#define DATA_HASH_WHOLE ((uint64_t)1 << 30)    // and hashed in samples.
 
 typedef struct {
     const char *path;        // Borrowed for the call, as valid_path.
@@ -29,8 +32,8 @@ typedef struct data data_t;
 
 // Maps the file(s) and checks them. Every failure is one line in `fault` that names the file:
 // HX_E_IO: cannot be opened, read or mapped. HX_E_FORMAT: a .bin whose magic, version or size is
-// wrong. HX_E_ARG: too short for one row in either part, or a token outside the vocabulary (all tokens of files up to 64 MiB
-// are looked at, of larger ones a sample of blocks; the rest when it is read).
+// wrong. HX_E_ARG: too short for one row in either part, or a token outside the vocabulary (of a
+// file above DATA_CHECK_WHOLE bytes samples are looked at; the rest when it is read).
 HX_MUST_USE hx_err_t data_open(const data_conf_t *conf, data_t **data_p, hx_fault_t *fault);
 void data_destroy(data_t **data_p);
 
@@ -40,13 +43,13 @@ uint64_t data_valid_rows(const data_t *self);
 // Tokens of the whole (both files).
 uint64_t data_tokens(const data_t *self);
 
-// Copies a row: `tokens` and `targets` (either may be NULL) get `context` entries each; `valid` chooses the
-// part; row < its rows. HX_E_ARG with a line: a token outside the vocabulary.
+// Copies a row: `tokens` and `targets` (either may be NULL) get `context` entries each; `valid`
+// chooses the part; row < its rows. HX_E_ARG with a line: a token outside the vocabulary.
 HX_MUST_USE hx_err_t data_read(const data_t *self, bool valid, uint64_t row, int32_t *tokens,
                                int32_t *targets, hx_fault_t *fault);
 
-// A hash of what all nodes of a run must agree on: sizes, context, the cut, and the content (xxh3; of files above 1 GiB
-// 4096 samples of 4 KiB, first and last included). Never 0.
+// A hash of what all nodes of a run must agree on: sizes, the cut and the content (xxh3; of a file
+// above DATA_HASH_WHOLE bytes, samples spread over it, its first and last bytes included). Never 0.
 uint64_t data_hash(const data_t *self);
 
 #endif

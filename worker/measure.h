@@ -1,9 +1,10 @@
 // measure - latency and bandwidth of a line, by probes that the other side answers.
 //
-// A small pure part of a worker: lines are measured one after the other. First MEASURE_SMALL
-// probes without bytes, whose median round trip is twice the latency; then MEASURE_LARGE probes of
-// MEASURE_SIZE bytes, whose median time beyond the small ones gives the bandwidth. Each probe waits for the
-// answer to the one before. A line without an answer for MEASURE_TIMEOUT is reported as failed.
+// A small pure part of a worker: lines are measured one after the other. First MEASURE_SMALL probes
+// without bytes, whose median round trip is twice the latency; then MEASURE_LARGE probes of
+// MEASURE_SIZE bytes, whose median time beyond the small ones gives the bandwidth. Each probe waits
+// for the answer to the one before. A line without an answer for MEASURE_TIMEOUT is reported as
+// failed.
 
 #ifndef MEASURE_H
 #define MEASURE_H

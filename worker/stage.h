@@ -29,11 +29,11 @@ typedef struct {
     uint32_t set;
     uint32_t buffer;
     uint32_t rows;
-    const float *input;      // Host, (rows, context, channels); NULL on the first stage.
+    const void *input;       // Host, (rows, context, channels); NULL on the first stage.
     const int32_t *tokens;   // Host, (rows, context): first stage, else NULL.
     const int32_t *targets;  // Host, (rows, context): last stage, else NULL.
     double loss_scale;       // Multiplies all gradients: 1 / nominal tokens of the lease.
-    float *output;           // Host, for the next stage; NULL on the last.
+    void *output;            // Host, for the next stage; NULL on the last.
     double *loss;            // Last stage: the sum over tokens.
 } stage_forward_t;
 
@@ -45,10 +45,9 @@ typedef struct {
     uint32_t end;
     bool input;   // The input half,
     bool weight;  // the weight half, or both.
-    const float
-        *gradient;  // Host; read if `end` is the stage's and `input`; NULL on the last stage.
-    float *
-        output;  // Host, for the stage before; written if `first` is the stage's and `input`; NULL on the first.
+    const void
+        *gradient;  // Host; read with the input half if `end` is the stage's; last stage: NULL.
+    void *output;   // Host; written with the input half if `first` is the stage's; else NULL.
 } stage_backward_t;
 
 // Bytes that stage_open reserves on the backend.
@@ -62,14 +61,13 @@ const stage_conf_t *stage_conf(const stage_t *self);
 bool stage_has_block(const stage_t *self, uint32_t block);
 
 // Copies a block into a parameter buffer. The block is one of the stage's.
-HX_MUST_USE hx_err_t stage_load(stage_t *self, uint32_t buffer, uint32_t block,
-                                const float *values);
+HX_MUST_USE hx_err_t stage_load(stage_t *self, uint32_t buffer, uint32_t block, const void *values);
 
 HX_MUST_USE hx_err_t stage_forward(stage_t *self, const stage_forward_t *args);
 HX_MUST_USE hx_err_t stage_backward(stage_t *self, const stage_backward_t *args);
 
 // Copies a block's gradient sum to the host and zeroes it.
-HX_MUST_USE hx_err_t stage_take_gradient(stage_t *self, uint32_t block, float *out);
+HX_MUST_USE hx_err_t stage_take_gradient(stage_t *self, uint32_t block, void *out);
 // Zeroes all gradients.
 HX_MUST_USE hx_err_t stage_zero_gradients(stage_t *self);
 

@@ -12,8 +12,6 @@
 #include "worker/stage.h"
 #include "worker/worker_job.h"
 
-#define STAGE_JOBS_STASH_MAX 65536u  // Messages kept at once; beyond it the oldest attempts' go.
-
 typedef struct {
     hx_backend_t *backend;  // All borrowed until stage_jobs_destroy.
     const model_t *model;
@@ -27,8 +25,9 @@ typedef struct stage_jobs stage_jobs_t;
 stage_jobs_t *stage_jobs_new(const stage_jobs_conf_t *conf);
 void stage_jobs_destroy(stage_jobs_t **self_p);
 
-// Runs a job. `*result` gets a new blob or NULL. On a failure the worker cannot go on and `fault` (may be NULL) has a line.
-// HX_E_NOMEM: OPEN. HX_E_ARG: a token outside the vocabulary. HX_E_IO: the device.
+// Runs a job. `*result` gets a new blob or NULL. On a failure the worker cannot go on and `fault`
+// (may be NULL) has a line. HX_E_NOMEM: OPEN. HX_E_ARG: a token outside the vocabulary. HX_E_IO:
+// the device.
 HX_MUST_USE hx_err_t stage_jobs_run(stage_jobs_t *self, step_job_t *job, blob_t **result,
                                     hx_fault_t *fault);
 

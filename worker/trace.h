@@ -43,8 +43,9 @@ const trace_span_t *trace_at(const trace_t *self, uint32_t index);  // From the 
 // "forward"
 const char *trace_kind_name(trace_kind_t kind);
 
-// All spans, oldest first, one JSON object a line, each line ended by a newline. `pid` and `tid` are
-// `name` (escaped as JSON asks), so a viewer shows one track a worker. NULL if there is no span.
+// All spans, oldest first, one JSON object a line, each line ended by a newline. `pid` and `tid`
+// are `name` (escaped as JSON asks), so a viewer shows one track a worker. NULL if there is no
+// span.
 blob_t *trace_write(const trace_t *self, const char *name);
 
 #endif

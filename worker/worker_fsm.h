@@ -7,15 +7,15 @@
 // The life of a lease:
 //
 //   GRANT      queued; at most WORKER_LEASES_MAX
-//   pulling    once the lease before has issued its last forward and that is done: PULL of every block of
-//              the stage, each VALUE goes to LOAD into the parameter buffer that is not in use
+//   pulling    once the last forward of the lease before is done: PULL of every block of the stage;
+//              each VALUE goes to LOAD into the parameter buffer that is not in use
 //   running    one at a time: the operations of schedule_make, each as soon as its message is there
 //   pushing    GRAD of each block whose last backward is done, PUSH, ACK
 //   announced  READY, again every 2 s until OUTCOME
 //
 // CLOSED or the loss of a neighbour ends it in any of these: a DROP job, and whatever still comes
-// for its attempt is dropped. Messages of a neighbour go to the stash at once (STASH), whether their
-// operation is next, later, or of a lease that was not granted yet.
+// for its attempt is dropped. Messages of a neighbour go to the stash at once (STASH), whether
+// their operation is next, later, or of a lease that was not granted yet.
 
 #ifndef WORKER_FSM_H
 #define WORKER_FSM_H

@@ -25,7 +25,8 @@ typedef enum {
     // Error HX_E_NOMEM: it does not fit, nothing is reserved.
     WORKER_JOB_OPEN,
 
-    // Copy a block into a parameter buffer. In: index (block), part (buffer, 0 or 1), version, blob.
+    // Copy a block into a parameter buffer. In: index (block), part (buffer, 0 or 1), version,
+    // blob.
     WORKER_JOB_LOAD,
 
     // Keep a neighbour's message until its operation runs or DROP. In: attempt, micro, part
@@ -40,10 +41,10 @@ typedef enum {
     WORKER_JOB_FORWARD,
 
     // Run layers [index, part) backward: the whole stage, or one slice. In: as FORWARD, and flags
-    // BACKWARD_INPUT, BACKWARD_WEIGHT (one of them or both). A stage that is not the last takes its gradient from the
-    // stash when it begins (part is the stage's end) with the input half.
-    // Out: blob: if index is the first layer of a stage that is not the first and the input half
-    // ran: the gradient for the stage before, same shape as the activation; else none.
+    // BACKWARD_INPUT, BACKWARD_WEIGHT (one of them or both). A stage that is not the last takes its
+    // gradient from the stash when it begins (part is the stage's end) with the input half. Out:
+    // blob: if index is the first layer of a stage that is not the first and the input half ran:
+    // the gradient for the stage before, same shape as the activation; else none.
     WORKER_JOB_BACKWARD,
 
     // Copy a block's gradient sum out and zero it. In: attempt, index (block).

@@ -75,19 +75,21 @@ typedef struct {
 lease_t *lease_new(uint64_t attempt);
 void lease_destroy(lease_t **self_p);
 
-// Takes the grant's values and makes the list of operations. False, and nothing has changed, if the grant
-// cannot be run on this seat: no rows, too many microbatches, or more of them alive at once than there are sets.
+// Takes the grant's values and makes the list of operations. False, and nothing has changed, if the
+// grant cannot be run on this seat: no rows, too many microbatches, or more of them alive at once
+// than there are sets.
 bool lease_grant(lease_t *self, const wire_msg_t *grant, const seat_t *seat, hx_time_t now);
 
 // Rows of a microbatch, and the first of them.
 uint32_t lease_micro_rows(const lease_t *self, const seat_t *seat, uint32_t micro);
 uint64_t lease_micro_first(const lease_t *self, const seat_t *seat, uint32_t micro);
 
-// A neighbour's message for a microbatch came. False: it had come before, or `micro` is no microbatch
-// of this lease (or of any), or has other rows: the message is to be dropped.
+// A neighbour's message for a microbatch came. False: it had come before, or `micro` is no
+// microbatch of this lease (or of any), or has other rows: the message is to be dropped.
 bool lease_arrive(lease_t *self, const seat_t *seat, uint32_t stash, uint32_t micro, uint32_t rows);
 
-// The next piece of work of a running lease, if its message is there. False: it waits, or nothing is left.
+// The next piece of work of a running lease, if its message is there. False: it waits, or nothing
+// is left.
 bool lease_next(const lease_t *self, const seat_t *seat, lease_work_t *work);
 // That piece was given to the job thread.
 void lease_issued(lease_t *self, const seat_t *seat);

@@ -282,8 +282,8 @@ static uint32_t own_block(const worker_fsm_t *self, const step_in_t *in, step_ou
     return place;
 }
 
-// A value answers whichever lease is being pulled for, if it is new enough: one that was asked for by a
-// lease that is over serves the next as well.
+// A value answers whichever lease is being pulled for, if it is new enough: one that was asked for
+// by a lease that is over serves the next as well.
 static void on_value(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 {
     const uint32_t place = own_block(self, in, out);

@@ -1,5 +1,6 @@
-// worker_state - the inside of worker_fsm, for its three files: worker_fsm.c (joining, plans, ends),
-// worker_run.c (leases and messages) and worker_work.c (leases and jobs). Nobody else includes it.
+// worker_state - the inside of worker_fsm, for its three files: worker_fsm.c (joining, plans,
+// ends), worker_run.c (leases and messages) and worker_work.c (leases and jobs). Nobody else
+// includes it.
 
 #ifndef WORKER_STATE_H
 #define WORKER_STATE_H
@@ -58,8 +59,8 @@ void worker_progress(worker_fsm_t *self, hx_time_t now);
 // worker_work.c
 // FORWARD, BACKWARD and GRAD ended.
 void worker_work_job(worker_fsm_t *self, const step_in_t *in, step_out_t *out);
-// To be called at the end of every step: gives out what can run, repeats what is to be repeated, asks for
-// the next wake-up.
+// To be called at the end of every step: gives out what can run, repeats what is to be repeated,
+// asks for the next wake-up.
 void worker_work_advance(worker_fsm_t *self, hx_time_t now, step_out_t *out);
 
 #endif

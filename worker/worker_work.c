@@ -1,4 +1,5 @@
-// worker_work - leases as jobs: what may run is given to the job thread, and what it answers is sent on.
+// worker_work - leases as jobs: what may run is given to the job thread, and what it answers is
+// sent on.
 //
 // What messages change is in worker_run.c.
 
@@ -78,7 +79,8 @@ static lease_t *find_running(worker_fsm_t *self)
     return NULL;
 }
 
-// Gives the job thread what it can do, a little ahead of what it does, so that it never waits for us.
+// Gives the job thread what it can do, a little ahead of what it does, so that it never waits for
+// us.
 static void run_ready_work(worker_fsm_t *self, hx_time_t now, step_out_t *out)
 {
     lease_t *lease = find_running(self);

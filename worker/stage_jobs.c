@@ -1,0 +1,336 @@
+// stage_jobs - see the header.
+
+#include "worker/stage_jobs.h"
+
+#include "worker/order.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+// A neighbour's message that waits for its operation.
+typedef struct {
+    uint64_t attempt;
+    uint32_t micro;
+    uint32_t kind;  // WORKER_STASH_*
+    blob_t *blob;
+} stash_t;
+
+// Whose activations lie in a set of the stage.
+typedef struct {
+    bool used;
+    uint64_t attempt;
+    uint32_t micro;
+} owner_t;
+
+struct stage_jobs {
+    stage_jobs_conf_t conf;
+    stage_t *stage;    // NULL until OPEN.
+    owner_t *owners;   // By set.
+    int32_t *tokens;   // (rows, context)
+    int32_t *targets;  // (rows, context)
+    stash_t *stash;
+    size_t stash_count;
+    size_t stash_room;
+    bool summing;              // Gradients are not all zero:
+    uint64_t summing_attempt;  // they are this attempt's,
+    uint32_t taken;            // and so many blocks of them were taken.
+    uint32_t blocks_count;     // Of the stage.
+};
+
+stage_jobs_t *stage_jobs_new(const stage_jobs_conf_t *conf)
+{
+    HX_ASSERT(conf->backend && conf->model && conf->blocks && conf->data);
+    stage_jobs_t *const self = hx_new(1, sizeof *self);
+    self->conf = *conf;
+    return self;
+}
+
+static void close_stage(stage_jobs_t *self)
+{
+    stage_destroy(&self->stage);
+    free(self->owners);
+    free(self->tokens);
+    free(self->targets);
+    self->owners = NULL;
+    self->tokens = self->targets = NULL;
+    for (size_t index = 0; index < self->stash_count; index++) {
+        blob_release(&self->stash[index].blob);
+    }
+    self->stash_count = 0;
+    self->summing = false;
+}
+
+void stage_jobs_destroy(stage_jobs_t **self_p)
+{
+    stage_jobs_t *const self = *self_p;
+    if (self) {
+        close_stage(self);
+        free(self->stash);
+        free(self);
+        *self_p = NULL;
+    }
+}
+
+static hx_err_t open_stage(stage_jobs_t *self, const step_job_t *job, hx_fault_t *fault)
+{
+    close_stage(self);
+    const stage_conf_t conf = {
+        .backend = self->conf.backend,
+        .model = self->conf.model,
+        .blocks = self->conf.blocks,
+        .first = job->index,
+        .end = job->part,
+        .rows = job->rows,
+        .sets = job->micro,
+        .recompute = (job->flags & WORKER_JOB_RECOMPUTE) != 0,
+    };
+    const hx_err_t err = stage_open(&conf, &self->stage);
+    if (err != HX_OK) {
+        return hx_fault(fault, err,
+                        "layers %" PRIu32 " to %" PRIu32 " need %" PRIu64
+                        " bytes on %s for %" PRIu32 " microbatches of %" PRIu32
+                        " rows in flight, which are not to be had: try a smaller plan.microbatch",
+                        conf.first, conf.end - 1, stage_size(&conf), conf.backend->name, conf.sets,
+                        conf.rows);
+    }
+    const size_t places = (size_t)conf.rows * model_conf(conf.model)->context;
+    self->owners = hx_new(conf.sets, sizeof *self->owners);
+    self->tokens = hx_new(places, sizeof *self->tokens);
+    self->targets = hx_new(places, sizeof *self->targets);
+    self->blocks_count = 0;
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        self->blocks_count += stage_has_block(self->stage, block);
+    }
+    return HX_OK;
+}
+
+static void put_stash(stage_jobs_t *self, const step_job_t *job)
+{
+    if (self->stash_count == self->stash_room) {
+        self->stash_room = HX_MAX(2 * self->stash_room, 64);
+        self->stash = hx_grow(self->stash, self->stash_room, sizeof *self->stash);
+    }
+    self->stash[self->stash_count++] =
+        (stash_t){job->attempt, job->micro, job->part, blob_retain(job->blob)};
+}
+
+// The machine gives an operation only after its message, and checked the message's size.
+static blob_t *take_stash(stage_jobs_t *self, const step_job_t *job, uint32_t kind)
+{
+    for (size_t index = 0; index < self->stash_count; index++) {
+        const stash_t entry = self->stash[index];
+        if (entry.attempt == job->attempt && entry.micro == job->micro && entry.kind == kind) {
+            self->stash[index] = self->stash[--self->stash_count];
+            return entry.blob;
+        }
+    }
+    HX_ASSERT(!"an operation's message is in the stash");
+    return NULL;
+}
+
+static void drop_stash(stage_jobs_t *self, uint64_t attempt)
+{
+    size_t kept = 0;
+    for (size_t index = 0; index < self->stash_count; index++) {
+        if (self->stash[index].attempt == attempt) {
+            blob_release(&self->stash[index].blob);
+        } else {
+            self->stash[kept++] = self->stash[index];
+        }
+    }
+    self->stash_count = kept;
+}
+
+static uint32_t find_set(const stage_jobs_t *self, bool used, const step_job_t *job)
+{
+    const uint32_t sets = stage_conf(self->stage)->sets;
+    for (uint32_t set = 0; set < sets; set++) {
+        const owner_t *const owner = &self->owners[set];
+        if (!used && !owner->used) {
+            return set;
+        }
+        if (used && owner->used && owner->attempt == job->attempt && owner->micro == job->micro) {
+            return set;
+        }
+    }
+    HX_ASSERT(!"a schedule keeps no more microbatches alive than there are sets");
+    return 0;
+}
+
+static bool at_start(const stage_jobs_t *self)
+{
+    return stage_conf(self->stage)->first == 0;
+}
+
+static bool at_end(const stage_jobs_t *self)
+{
+    return stage_conf(self->stage)->end == model_layers_count(self->conf.model);
+}
+
+// A lease's rows are numbers in the run's order; held-out rows come as they lie.
+static hx_err_t read_rows(stage_jobs_t *self, const step_job_t *job, hx_fault_t *fault)
+{
+    const bool valid = (job->flags & WORKER_JOB_EVALUATION) != 0;
+    const uint64_t count = valid ? data_valid_rows(self->conf.data) : data_rows(self->conf.data);
+    const uint32_t context = model_conf(self->conf.model)->context;
+    if (valid && (job->row_first >= count || job->rows > count - job->row_first)) {
+        return hx_fault(fault, HX_E_ARG,
+                        "held-out rows up to %" PRIu64 " were asked for, there are %" PRIu64,
+                        job->row_first + job->rows, count);
+    }
+    for (uint32_t row = 0; row < job->rows; row++) {
+        const uint64_t number = job->row_first + row;
+        const uint64_t place = valid ? number : order_row(self->conf.order_seed, number, count);
+        const size_t at = (size_t)row * context;
+        HX_TRY(
+            data_read(self->conf.data, valid, place, self->tokens + at, self->targets + at, fault));
+    }
+    return HX_OK;
+}
+
+static size_t boundary_size(const stage_jobs_t *self, uint32_t rows)
+{
+    const model_conf_t *const conf = model_conf(self->conf.model);
+    return (size_t)rows * conf->context * conf->channels * sizeof(float);
+}
+
+static hx_err_t run_forward(stage_jobs_t *self, step_job_t *job, blob_t **result, hx_fault_t *fault)
+{
+    HX_ASSERT(self->stage && job->tokens > 0);
+    if (at_start(self) || at_end(self)) {
+        HX_TRY(read_rows(self, job, fault));
+    }
+    const uint32_t set = find_set(self, false, job);
+    blob_t *input = at_start(self) ? NULL : take_stash(self, job, WORKER_STASH_ACTIVATION);
+    blob_t *output = at_end(self) ? NULL : blob_new(boundary_size(self, job->rows));
+    double loss = 0;
+    const stage_forward_t args = {
+        .set = set,
+        .buffer = (job->flags & WORKER_JOB_BUFFER) != 0,
+        .rows = job->rows,
+        .input = blob_data(input),
+        .tokens = at_start(self) ? self->tokens : NULL,
+        .targets = at_end(self) ? self->targets : NULL,
+        .loss_scale = 1.0 / (double)job->tokens,
+        .output = output ? blob_edit(output) : NULL,
+        .loss = &loss,
+    };
+    const hx_err_t err = stage_forward(self->stage, &args);
+    blob_release(&input);
+    if (err != HX_OK) {
+        blob_release(&output);
+        return hx_fault(fault, err, "forward of microbatch %" PRIu32 ": %s", job->micro,
+                        hx_strerror(err));
+    }
+    const bool kept = (job->flags & WORKER_JOB_EVALUATION) == 0;
+    self->owners[set] = (owner_t){kept, job->attempt, job->micro};
+    job->value = loss;
+    job->tokens = at_end(self) ? (uint64_t)job->rows * model_conf(self->conf.model)->context : 0;
+    *result = output;
+    return HX_OK;
+}
+
+static hx_err_t run_backward(stage_jobs_t *self, const step_job_t *job, blob_t **result,
+                             hx_fault_t *fault)
+{
+    HX_ASSERT(self->stage);
+    const stage_conf_t *const conf = stage_conf(self->stage);
+    const uint32_t set = find_set(self, true, job);
+    const bool input = (job->flags & WORKER_JOB_BACKWARD_INPUT) != 0;
+    const bool weight = (job->flags & WORKER_JOB_BACKWARD_WEIGHT) != 0;
+    const bool begins = input && job->part == conf->end && !at_end(self);
+    const bool ends = input && job->index == conf->first && !at_start(self);
+    blob_t *gradient = begins ? take_stash(self, job, WORKER_STASH_GRADIENT) : NULL;
+    blob_t *output = ends ? blob_new(boundary_size(self, job->rows)) : NULL;
+    const stage_backward_t args = {
+        .set = set,
+        .buffer = (job->flags & WORKER_JOB_BUFFER) != 0,
+        .first = job->index,
+        .end = job->part,
+        .input = input,
+        .weight = weight,
+        .gradient = blob_data(gradient),
+        .output = output ? blob_edit(output) : NULL,
+    };
+    HX_ASSERT(!self->summing || self->summing_attempt == job->attempt);
+    if (!self->summing) {
+        self->summing = true;
+        self->summing_attempt = job->attempt;
+        self->taken = 0;
+    }
+    const hx_err_t err = stage_backward(self->stage, &args);
+    blob_release(&gradient);
+    if (err != HX_OK) {
+        blob_release(&output);
+        return hx_fault(fault, err, "backward of microbatch %" PRIu32 ": %s", job->micro,
+                        hx_strerror(err));
+    }
+    if (weight && job->index == conf->first) {
+        self->owners[set].used = false;
+    }
+    *result = output;
+    return HX_OK;
+}
+
+static hx_err_t run_grad(stage_jobs_t *self, step_job_t *job, blob_t **result, hx_fault_t *fault)
+{
+    HX_ASSERT(self->stage && self->summing && self->summing_attempt == job->attempt);
+    const size_t size = (size_t)self->conf.blocks->blocks[job->index].count * sizeof(float);
+    blob_t *blob = blob_new(size);
+    const hx_err_t err = stage_take_gradient(self->stage, job->index, blob_edit(blob));
+    if (err != HX_OK) {
+        blob_release(&blob);
+        return hx_fault(fault, err, "gradient of block %" PRIu32 ": %s", job->index,
+                        hx_strerror(err));
+    }
+    job->tokens = XXH3_64bits(blob_data(blob), size);
+    self->summing = ++self->taken < self->blocks_count;
+    *result = blob;
+    return HX_OK;
+}
+
+static hx_err_t run_drop(stage_jobs_t *self, const step_job_t *job)
+{
+    drop_stash(self, job->attempt);
+    if (!self->stage) {
+        return HX_OK;
+    }
+    for (uint32_t set = 0; set < stage_conf(self->stage)->sets; set++) {
+        if (self->owners[set].attempt == job->attempt) {
+            self->owners[set].used = false;
+        }
+    }
+    if (self->summing && self->summing_attempt == job->attempt) {
+        self->summing = false;
+        return stage_zero_gradients(self->stage);
+    }
+    return HX_OK;
+}
+
+hx_err_t stage_jobs_run(stage_jobs_t *self, step_job_t *job, blob_t **result, hx_fault_t *fault)
+{
+    *result = NULL;
+    switch (job->kind) {
+    case WORKER_JOB_OPEN:
+        return open_stage(self, job, fault);
+    case WORKER_JOB_LOAD:
+        HX_ASSERT(self->stage);
+        return stage_load(self->stage, job->part, job->index, blob_data(job->blob));
+    case WORKER_JOB_STASH:
+        put_stash(self, job);
+        return HX_OK;
+    case WORKER_JOB_FORWARD:
+        return run_forward(self, job, result, fault);
+    case WORKER_JOB_BACKWARD:
+        return run_backward(self, job, result, fault);
+    case WORKER_JOB_GRAD:
+        return run_grad(self, job, result, fault);
+    case WORKER_JOB_DROP:
+        return run_drop(self, job);
+    default:
+        HX_ASSERT(!"a job of a stage");
+        return HX_E_UNSUPPORTED;
+    }
+}
