@@ -538,22 +538,6 @@ const conf_site_t *conf_site(const conf_t *conf, const char *name)
     return find_site(conf, name);
 }
 
-model_conf_t conf_model(const conf_t *conf)
-{
-    model_conf_t model = model_conf_default();
-    model.layers = conf->model.layers;
-    model.heads = conf->model.heads;
-    model.channels = conf->model.channels;
-    model.context = conf->model.context;
-    model.vocab = conf->model.vocab;
-    return model;
-}
-
-uint64_t conf_rows(const conf_t *conf)
-{
-    return conf->train.global_batch / conf->model.context;
-}
-
 bool conf_run_path(const conf_t *conf, const char *file, char *out, size_t out_size)
 {
     const int length = snprintf(out, out_size, "%s/%s%s%s", conf->run.directory, conf->run.name,

@@ -1,12 +1,14 @@
 // conf - the configuration of a run: a ZPL file and `--set` to one plain struct of typed values.
 //
-// Strict on purpose: an unknown key, a missing or malformed value, a value out of range, a key given
-// twice and keys that contradict one another are all refused, with the file, the line and how to mend
-// it. Values come, in rising order of strength, from the default, the file, the command line; what a
-// sync mode fixes (see conf_sync_t) wins over weaker sources and contradicts equal or stronger ones.
+// Strict on purpose: an unknown key, a missing or malformed value, a value out of range, a key
+// given twice and keys that contradict one another are all refused, with the file, the line and how
+// to mend it. Values come, in rising order of strength, from the default, the file, the command
+// line; what a sync mode fixes (see conf_sync_t) wins over weaker sources and contradicts equal or
+// stronger ones.
 //
-// One table (conf_table.c) names every key with its type, range, unit and default. conf/reference.conf
-// explains each, and a test compares the two. `conf_open` is the only function here that reads a file.
+// One table (conf_table.c) names every key with its type, range, unit and default.
+// conf/reference.conf explains each, and a test compares the two. `conf_open` is the only function
+// here that reads a file.
 
 #ifndef CONF_H
 #define CONF_H
@@ -42,8 +44,8 @@ typedef enum {
     CONF_MODE_SSAW,
 } conf_mode_t;
 
-// The weight of lag tau: 1 | (1+tau)^-alpha | 1/max(1,tau) | e^(-alpha tau) | hinge: 1 up to half the
-// staleness bound, then falling like inverse.
+// The weight of lag tau: 1 | (1+tau)^-alpha | 1/max(1,tau) | e^(-alpha tau) | hinge: 1 up to half
+// the staleness bound, then falling like inverse.
 typedef enum {
     CONF_WEIGHTING_CONST,
     CONF_WEIGHTING_POLY,
@@ -72,10 +74,9 @@ typedef struct {
     char name[CONF_NAME_MAX];
     char directory[CONF_TEXT_MAX];  // The run's files lie in directory/name.
     uint64_t seed;
-    char resume
-        [CONF_TEXT_MAX];  // "auto": from `latest` if there is one | "never" | a checkpoint folder.
-    hx_time_t join_timeout;     // How long the scheduler waits for the nodes it expects.
-    hx_time_t connect_timeout;  // connect < request < dead_after < lease_min, checked.
+    char resume[CONF_TEXT_MAX];  // "auto": from `latest` if it is there | "never" | a folder.
+    hx_time_t join_timeout;      // How long the scheduler waits for the nodes it expects.
+    hx_time_t connect_timeout;   // connect < request < dead_after < lease_min, checked.
     hx_time_t request_timeout;
     hx_time_t dead_after;  // Silence after which a node counts as lost.
     hx_time_t stop_timeout;
@@ -93,8 +94,8 @@ typedef struct {
 
 typedef struct {
     char bind[CONF_TEXT_MAX];  // "tcp://ADDRESS:*": any free port.
-    char advertise
-        [CONF_TEXT_MAX];  // Host name or address that others dial; "auto": by the route to the scheduler.
+    // Host name or address that others dial; "auto": by the route to the scheduler.
+    char advertise[CONF_TEXT_MAX];
     uint32_t shards;  // Shard threads of one harmony-ps.
     uint64_t block;   // Bytes of one parameter block.
     uint32_t replicas;
@@ -109,16 +110,15 @@ typedef struct {
     uint32_t threads;            // 0: as many as the machine has.
 } conf_worker_t;
 
-// After conf_open these hold what the mode means: `bsp` has quorum 1, run_ahead 0, staleness 0, grace 0
-// and weighting const, whatever the defaults are. `staleness` is what the user writes; `lag_max` and `gate`
-// are what it means.
+// After conf_open these hold what the mode means: `bsp` has quorum 1, run_ahead 0, staleness 0,
+// grace 0 and weighting const, whatever the defaults are. `staleness` is what the user writes;
+// `lag_max` and `gate` are what it means.
 typedef struct {
     conf_mode_t mode;
     double quorum;  // Fraction of the global batch in (0, 1], CONF_QUORUM_ONE or CONF_QUORUM_AUTO.
     uint32_t staleness;  // Commits, or CONF_UNBOUNDED.
     uint32_t lag_max;    // Largest lag of a committed contribution; CONF_UNBOUNDED in ssp and asp.
-    uint32_t
-        gate;  // ssp: commits that a pipeline may be ahead of the slowest; else CONF_UNBOUNDED.
+    uint32_t gate;       // ssp: commits a pipeline may be ahead of the slowest; else unbounded.
     uint32_t run_ahead;  // Leases that a pipeline may hold beyond the one it computes.
     double grace;        // Fraction of the mean step time.
     conf_weighting_t weighting;
@@ -153,8 +153,7 @@ typedef struct {
 
 typedef struct {
     conf_family_t family;
-    char init
-        [CONF_TEXT_MAX];  // Empty: from the seed; else a safetensors file or a checkpoint folder.
+    char init[CONF_TEXT_MAX];  // Empty: from the seed; else a safetensors file or a folder.
     uint32_t layers;
     uint32_t heads;
     uint32_t channels;
@@ -249,9 +248,9 @@ typedef struct {
 } conf_t;
 
 // Reads `path`, then applies `overrides` ("a.b.c=value", in order; a site or worker of `launch` is
-// addressed by its name: "launch.site.east.worker.slow.slowdown=4"), then checks the whole. On success
-// `*out` is to be given back with conf_destroy; on failure it is untouched and `fault` has the line.
-// HX_E_IO: the file cannot be read. HX_E_FORMAT, HX_E_ARG: what it says cannot be used.
+// addressed by its name: "launch.site.east.worker.slow.slowdown=4"), then checks the whole. On
+// success `*out` is to be given back with conf_destroy; on failure it is untouched and `fault` has
+// the line. HX_E_IO: the file cannot be read. HX_E_FORMAT, HX_E_ARG: what it says cannot be used.
 // HX_E_UNSUPPORTED: a known value that this version does not have.
 HX_MUST_USE hx_err_t conf_open(const char *path, const char *const *overrides,
                                size_t overrides_count, conf_t *out, hx_fault_t *fault);

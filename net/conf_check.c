@@ -53,6 +53,24 @@ static hx_err_t refuse(const conf_t *conf, const char *key, hx_fault_t *fault, c
                     reason);
 }
 
+// ---------------------------------------------------------------- small questions
+
+model_conf_t conf_model(const conf_t *conf)
+{
+    model_conf_t model = model_conf_default();
+    model.layers = conf->model.layers;
+    model.heads = conf->model.heads;
+    model.channels = conf->model.channels;
+    model.context = conf->model.context;
+    model.vocab = conf->model.vocab;
+    return model;
+}
+
+uint64_t conf_rows(const conf_t *conf)
+{
+    return conf->train.global_batch / conf->model.context;
+}
+
 // ---------------------------------------------------------------- what follows
 
 static void set_by_rule(conf_t *conf, const char *name, const char *value)
@@ -74,7 +92,8 @@ static void forget_rules(conf_t *conf)
     }
 }
 
-// The mode means `value` for this key. A weaker value yields; one as strong as the mode contradicts it.
+// The mode means `value` for this key. A weaker value yields; one as strong as the mode contradicts
+// it.
 static hx_err_t fix(conf_t *conf, const char *name, const char *value, hx_fault_t *fault)
 {
     const conf_key_t *const key = conf_key(index_of(name));

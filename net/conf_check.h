@@ -1,15 +1,16 @@
-// conf_check - what keys mean together: values that follow from others, and combinations that cannot be.
+// conf_check - what keys mean together: values that follow from others, and combinations that
+// cannot be.
 //
-// Pure. conf.c calls these two after every change; conf_check_bind and conf_check_pipelines (conf.h) stand
-// here as well, for those who know more later.
+// Pure. conf.c calls these two after every change; conf_check_bind and conf_check_pipelines
+// (conf.h) stand here as well, for those who know more later.
 
 #ifndef CONF_CHECK_H
 #define CONF_CHECK_H
 
 #include "net/conf.h"
 
-// Fills in what follows from other keys: what the sync mode fixes, counts from `launch`, goals, seeds,
-// the cuts written in plan.stages. May be called again after a change.
+// Fills in what follows from other keys: what the sync mode fixes, counts from `launch`, goals,
+// seeds, the cuts written in plan.stages. May be called again after a change.
 HX_MUST_USE hx_err_t conf_resolve(conf_t *conf, hx_fault_t *fault);
 
 // Refuses what cannot be run, before anything is connected. After conf_resolve.

@@ -1,4 +1,5 @@
-// conf_print - writes a configuration in the form in which it can be read back, with the origin of each value.
+// conf_print - writes a configuration in the form in which it can be read back, with the origin of
+// each value.
 
 #include "net/conf.h"
 

@@ -1,7 +1,8 @@
 // conf_table - the table of configuration keys.
 //
-// A row says what a key is called, which field of conf_t it fills, and which values it takes. Reading and
-// writing one value is in conf_value.c, what keys mean together in conf_check.c, files in conf.c. Pure.
+// A row says what a key is called, which field of conf_t it fills, and which values it takes.
+// Reading and writing one value is in conf_value.c, what keys mean together in conf_check.c, files
+// in conf.c. Pure.
 
 #ifndef CONF_TABLE_H
 #define CONF_TABLE_H

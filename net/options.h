@@ -1,8 +1,9 @@
 // options - the command line of every program: one table of options, the same manners everywhere.
 //
-// Every program gets --help, --version, -v, -q and --log FILE; one whose first operand is a configuration
-// also gets --set KEY=VALUE (repeatable) and --print-config. An unknown option is an error that names the
-// nearest known one. Exit statuses: 0 done, 1 failed, 2 usage or configuration, 130 interrupted.
+// Every program gets --help, --version, -v, -q and --log FILE; one whose first operand is a
+// configuration also gets --set KEY=VALUE (repeatable) and --print-config. An unknown option is an
+// error that names the nearest known one. Exit statuses: 0 done, 1 failed, 2 usage or
+// configuration, 130 interrupted.
 //
 //     int main(int argc, char **argv)
 //     {
@@ -76,16 +77,16 @@ typedef struct {
     int status;  // Where a call answers false: what main should return.
 } options_t;
 
-// Parses argv. False if main should return `out->status` at once: help or version was printed (0), or one
-// line about a mistake went to standard error (2).
+// Parses argv. False if main should return `out->status` at once: help or version was printed (0),
+// or one line about a mistake went to standard error (2).
 HX_MUST_USE bool options_parse(const options_spec_t *spec, int argc, char **argv, options_t *out);
 
-// Reads the configuration that the first operand names, with the --set given. False as above: a mistake
-// (one line on standard error, 2), or --print-config (printed, 0).
+// Reads the configuration that the first operand names, with the --set given. False as above: a
+// mistake (one line on standard error, 2), or --print-config (printed, 0).
 HX_MUST_USE bool options_conf(options_t *self, conf_t *conf);
 
-// Opens the log as -v, -q and --log ask; `name` is the node's. `file` is used where --log is not given
-// (NULL: none). False as above.
+// Opens the log as -v, -q and --log ask; `name` is the node's. `file` is used where --log is not
+// given (NULL: none). False as above.
 HX_MUST_USE bool options_log(options_t *self, const char *name, const char *file);
 
 // Prints "PROGRAM: TEXT" to standard error, and returns EXIT_USAGE.

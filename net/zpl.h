@@ -1,13 +1,13 @@
 // zpl - strict reading of ZPL text (ZeroMQ RFC 4) through CZMQ's zconfig.
 //
-// zconfig is lenient: it cuts an unquoted value at any '#', reads a key without a value as a section,
-// shortens long lines, and reports trouble only on the console. So every raw line is checked here first,
-// with its number; zconfig then parses what passed, and both must find the same items. What a key may be
-// called or hold is conf's business.
+// zconfig is lenient: it cuts an unquoted value at any '#', reads a key without a value as a
+// section, shortens long lines, and reports trouble only on the console. So every raw line is
+// checked here first, with its number; zconfig then parses what passed, and both must find the same
+// items. What a key may be called or hold is conf's business.
 //
 //     section
 //         key = value        # four blanks a level, never tabs
-//         key = "any text"   # quotes (either kind) where a value has '#', '=', quotes or outer blanks
+//         key = "any text"   # quotes (either kind) where a value has '#', '=' or quotes
 
 #ifndef ZPL_H
 #define ZPL_H

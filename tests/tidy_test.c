@@ -1,5 +1,465 @@
-// tidy - the tree's own rules.
+// tidy: the tree's own rules. Where a rule must bend, the exception is a line here, with its
+// reason.
+
+#include "tensor/hx.h"
+#include "tests/support/tree.h"
+
 #include <criterion/criterion.h>
-Test(tidy, x)
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FUNCTION_LINES_MAX 70
+#define FILE_LINES_MAX 600
+#define FILE_LINES_END 1000
+#define COLUMNS_MAX 100
+
+typedef struct {
+    const char *path;
+    const char *reason;
+} exception_t;
+
+// The only files that may reach a socket, clock, file, environment, device or thread. All others
+// are pure: their objects call nothing but what PURE_SYMBOLS lists and one another. Programs
+// (*_main.c) and tests need no line.
+static const exception_t IO[] = {
+    {"tensor/hx.c", "says on standard error which assertion failed"},
+    {"tensor/hx_log.c", "writes the log"},
+    {"net/conf.c", "reads the configuration file"},
+    {"net/conf_print.c", "writes to a stream"},
+    {"net/options.c", "reads the command line, prints help"},
+};
+
+// Functions of [io] files that pure ones may call all the same.
+static const char *const SHARED[] = {"hx_assert_failed", "hx_new", "hx_grow", "hx_fault",
+                                     "hx_strerror"};
+
+// What a pure object may call outside of this tree: memory, text, arithmetic, and codecs on bytes.
+// A '*' at the end stands for any rest.
+static const char *const PURE_SYMBOLS[] = {
+    "calloc",   "malloc",    "realloc",       "free",      "memcpy",  "memmove",   "memset",
+    "memcmp",   "memchr",    "strlen",        "strcmp",    "strncmp", "strchr",    "strrchr",
+    "strstr",   "strspn",    "strcspn",       "strdup",    "strtod",  "strtoul",   "strtoull",
+    "snprintf", "vsnprintf", "__ctype_b_loc", "qsort",     "bsearch", "pow",       "exp",
+    "log",      "log1p",     "log2",          "sqrt",      "sqrtf",   "fmin",      "fmax",
+    "ceil",     "floor",     "round",         "llround",   "lround",  "cos",       "sin",
+    "fabs",     "ldexp",     "frexp",         "hypot",     "cbrt",    "nextafter", "msgpack_*",
+    "json_*",   "XXH*",      "zchunk_*",      "zconfig_*",
+};
+
+static const exception_t LONG_FILES[] = {
+    {"", "none so far"},
+};
+
+static const exception_t LONG_FUNCTIONS[] = {
+    {"", "none so far"},
+};
+
+// Pure files without a test program of their own name.
+static const exception_t UNTESTED[] = {
+    {"", "none so far"},
+};
+
+static bool listed(const exception_t *list, size_t count, const char *path)
 {
+    for (size_t index = 0; index < count; index++) {
+        if (strcmp(list[index].path, path) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define LISTED(list, path) listed(list, HX_COUNT(list), path)
+
+static tree_t the_tree;
+
+static void set_up(void)
+{
+    the_tree = tree_read(HX_SOURCE_DIR);
+    cr_assert_geq(the_tree.files_count, 100, "the tree was found");
+}
+
+static void tear_down(void)
+{
+    tree_destroy(&the_tree);
+}
+
+TestSuite(tidy, .init = set_up, .fini = tear_down);
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text);
+    return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
+}
+
+// ---------------------------------------------------------------- includes
+
+static int rank_of(const char *folder, size_t length)
+{
+    static const struct {
+        const char *folder;
+        int rank;
+    } ranks[] = {{"tensor", 1}, {"model", 2},     {"net", 3},   {"server", 4},
+                 {"worker", 4}, {"scheduler", 4}, {"bench", 5}, {"tests", 6}};
+    for (size_t index = 0; index < HX_COUNT(ranks); index++) {
+        if (strlen(ranks[index].folder) == length &&
+            strncmp(ranks[index].folder, folder, length) == 0) {
+            return ranks[index].rank;
+        }
+    }
+    return 0;
+}
+
+static void check_include(const tree_file_t *file, size_t line)
+{
+    static const char start[] = "#include \"";
+    if (strncmp(file->lines[line], start, sizeof start - 1) != 0) {
+        return;
+    }
+    const char *const target = file->lines[line] + sizeof start - 1;
+    const size_t length = strcspn(target, "/\"");
+    const int to = target[length] == '/' ? rank_of(target, length) : 0;
+    const int from = rank_of(file->folder, strlen(file->folder));
+    cr_expect_gt(to, 0, "%s:%zu: an include that does not start at the root: %s", file->path,
+                 line + 1, target);
+    const bool same = strlen(file->folder) == length && strncmp(file->folder, target, length) == 0;
+    cr_expect(same || to < from,
+              "%s:%zu: against the direction tensor < model < net < roles < "
+              "bench < tests: %s",
+              file->path, line + 1, target);
+}
+
+Test(tidy, includes_go_one_way)
+{
+    for (size_t file = 0; file < the_tree.files_count; file++) {
+        for (size_t line = 0; line < the_tree.files[file].lines_count; line++) {
+            check_include(&the_tree.files[file], line);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- purity
+
+static bool is_pure(const tree_file_t *file)
+{
+    return !file->header && ends_with(file->path, ".c") && strcmp(file->folder, "tests") != 0 &&
+           !ends_with(file->path, "_main.c") && !LISTED(IO, file->path);
+}
+
+static void object_of(const tree_file_t *file, char *out, size_t out_size)
+{
+    snprintf(out, out_size, "%s/%s/CMakeFiles/hx_%s.dir/%s.c.o", HX_BINARY_DIR, file->folder,
+             file->folder, file->stem);
+}
+
+typedef struct {
+    char **names;
+    size_t count;
+} names_t;
+
+static void take_name(const char *line, void *self)
+{
+    names_t *const names = self;
+    const char *const name = strrchr(line, ' ');
+    if (name) {
+        names->names = hx_grow(names->names, names->count + 1, sizeof *names->names);
+        names->names[names->count] = strdup(name + 1);
+        HX_ASSERT(names->names[names->count]);
+        names->count++;
+    }
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void free_names(names_t *names)
+{
+    for (size_t index = 0; index < names->count; index++) {
+        free(names->names[index]);
+    }
+    free(names->names);
+}
+
+static void symbols_of(const tree_file_t *file, const char *options, names_t *names)
+{
+    char object[1024];
+    char command[1200];
+    object_of(file, object, sizeof object);
+    snprintf(command, sizeof command, "nm %s '%s'", options, object);
+    cr_expect(tree_command(command, take_name, names), "%s failed: is the whole tree built?",
+              command);
+}
+
+static bool matches(const char *const *patterns, size_t count, const char *name)
+{
+    for (size_t index = 0; index < count; index++) {
+        const size_t length = strlen(patterns[index]);
+        const bool open = patterns[index][length - 1] == '*';
+        if (open ? strncmp(patterns[index], name, length - 1) == 0
+                 : strcmp(patterns[index], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Added by the compiler, not by us.
+static bool is_of_compiler(const char *name)
+{
+    static const char *const patterns[] = {"__asan_*",         "__ubsan_*",
+                                           "__tsan_*",         "__sanitizer_*",
+                                           "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"};
+    return matches(patterns, HX_COUNT(patterns), name);
+}
+
+static void check_purity(const tree_file_t *file, const names_t *ours)
+{
+    names_t wanted = {0};
+    symbols_of(file, "-u", &wanted);
+    for (size_t index = 0; index < wanted.count; index++) {
+        const char *const name = wanted.names[index];
+        const bool own =
+            bsearch(&name, ours->names, ours->count, sizeof *ours->names, compare_names) != NULL;
+        cr_expect(own || is_of_compiler(name) || matches(SHARED, HX_COUNT(SHARED), name) ||
+                      matches(PURE_SYMBOLS, HX_COUNT(PURE_SYMBOLS), name),
+                  "%s calls %s, which is not for pure files", file->path, name);
+    }
+    free_names(&wanted);
+}
+
+Test(tidy, pure_files_call_nothing_impure)
+{
+    names_t ours = {0};
+    for (size_t file = 0; file < the_tree.files_count; file++) {
+        if (is_pure(&the_tree.files[file])) {
+            symbols_of(&the_tree.files[file], "-g --defined-only", &ours);
+        }
+    }
+    qsort(ours.names, ours.count, sizeof *ours.names, compare_names);
+    for (size_t file = 0; file < the_tree.files_count; file++) {
+        if (is_pure(&the_tree.files[file])) {
+            check_purity(&the_tree.files[file], &ours);
+        }
+    }
+    free_names(&ours);
+}
+
+Test(tidy, exceptions_name_files_that_exist)
+{
+    const struct {
+        const exception_t *list;
+        size_t count;
+    } lists[] = {{IO, HX_COUNT(IO)},
+                 {LONG_FILES, HX_COUNT(LONG_FILES)},
+                 {LONG_FUNCTIONS, HX_COUNT(LONG_FUNCTIONS)},
+                 {UNTESTED, HX_COUNT(UNTESTED)}};
+    for (size_t list = 0; list < HX_COUNT(lists); list++) {
+        for (size_t index = 0; index < lists[list].count; index++) {
+            const char *const path = lists[list].list[index].path;
+            cr_expect(!*path || tree_find(&the_tree, path), "%s is listed but gone", path);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- sizes
+
+// Where the signature of the function whose '{' stands at `open` begins.
+static size_t signature_of(const tree_file_t *file, size_t open)
+{
+    size_t line = open;
+    while (line > 0) {
+        const char *const before = file->lines[line - 1];
+        if (!*before || before[0] == '#' || before[0] == '}' || strncmp(before, "//", 2) == 0 ||
+            ends_with(before, ";")) {
+            break;
+        }
+        line--;
+    }
+    return line;
+}
+
+// A function's braces are the only ones alone in the first column.
+static void check_functions(const tree_file_t *file)
+{
+    for (size_t line = 0; line < file->lines_count; line++) {
+        if (strcmp(file->lines[line], "{") != 0) {
+            continue;
+        }
+        const size_t first = signature_of(file, line);
+        while (line < file->lines_count && strcmp(file->lines[line], "}") != 0) {
+            line++;
+        }
+        cr_expect_leq(line - first + 1, FUNCTION_LINES_MAX, "%s:%zu: a function of %zu lines",
+                      file->path, first + 1, line - first + 1);
+    }
+}
+
+Test(tidy, functions_are_short)
+{
+    for (size_t file = 0; file < the_tree.files_count; file++) {
+        if (!LISTED(LONG_FUNCTIONS, the_tree.files[file].path)) {
+            check_functions(&the_tree.files[file]);
+        }
+    }
+}
+
+Test(tidy, files_are_short)
+{
+    for (size_t index = 0; index < the_tree.files_count; index++) {
+        const tree_file_t *const file = &the_tree.files[index];
+        cr_expect_leq(file->lines_count,
+                      LISTED(LONG_FILES, file->path) ? FILE_LINES_END : FILE_LINES_MAX,
+                      "%s has %zu lines", file->path, file->lines_count);
+    }
+}
+
+static size_t columns_of(const char *line)
+{
+    size_t columns = 0;
+    for (; *line; line++) {
+        columns += ((unsigned char)*line & 0xc0) != 0x80;  // Not the rest of a UTF-8 character.
+    }
+    return columns;
+}
+
+Test(tidy, lines_are_short_and_clean)
+{
+    for (size_t index = 0; index < the_tree.files_count; index++) {
+        const tree_file_t *const file = &the_tree.files[index];
+        for (size_t line = 0; line < file->lines_count; line++) {
+            const char *const text = file->lines[line];
+            cr_expect_leq(columns_of(text), COLUMNS_MAX, "%s:%zu: %zu columns", file->path,
+                          line + 1, columns_of(text));
+            cr_expect(!strchr(text, '\t') && !strchr(text, '\r') && !ends_with(text, " "),
+                      "%s:%zu: a tab, or blanks at the end", file->path, line + 1);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- words
+
+// `word` in `line`, not as a part of a longer name.
+static bool has_word(const char *line, const char *word)
+{
+    for (const char *at = strstr(line, word); at; at = strstr(at + 1, word)) {
+        const unsigned char before = at > line ? (unsigned char)at[-1] : ' ';
+        const unsigned char after = (unsigned char)at[strlen(word)];
+        if (!isalnum(before) && before != '_' && !isalnum(after) && after != '_') {
+            return true;
+        }
+    }
+    return false;
+}
+
+Test(tidy, nothing_is_random_without_a_seed_or_left_for_later)
+{
+    // Split, so that this file does not find itself.
+    static const char *const words[] = {"rand",
+                                        "srand",
+                                        "random",
+                                        "drand48",
+                                        "TO"
+                                        "DO",
+                                        "FIX"
+                                        "ME",
+                                        "X"
+                                        "XX"};
+    for (size_t index = 0; index < the_tree.files_count; index++) {
+        const tree_file_t *const file = &the_tree.files[index];
+        for (size_t line = 0; line < file->lines_count; line++) {
+            for (size_t word = 0; word < HX_COUNT(words); word++) {
+                const char *const text = file->lines[line];
+                char call[32];
+                snprintf(call, sizeof call, "%s(", words[word]);
+                const bool bad = word < 4 ? has_word(text, words[word]) && strstr(text, call)
+                                          : has_word(text, words[word]);
+                cr_expect_not(bad && strcmp(file->path, "tests/tidy_test.c") != 0, "%s:%zu: %s",
+                              file->path, line + 1, words[word]);
+            }
+        }
+    }
+}
+
+Test(tidy, files_open_with_what_they_are)
+{
+    for (size_t index = 0; index < the_tree.files_count; index++) {
+        const tree_file_t *const file = &the_tree.files[index];
+        const char *const first = file->lines_count > 0 ? file->lines[0] : "";
+        char expected[80] = "// ";
+        if (strcmp(file->folder, "tests") != 0) {
+            snprintf(expected, sizeof expected, "// %s - ", file->stem);
+        }
+        cr_expect(strncmp(first, expected, strlen(expected)) == 0,
+                  "%s begins with \"%s\", not \"%s\"", file->path, first, expected);
+    }
+}
+
+// ---------------------------------------------------------------- what belongs together
+
+Test(tidy, file_names_are_unique)
+{
+    for (size_t index = 0; index < the_tree.files_count; index++) {
+        const char *const name = strrchr(the_tree.files[index].path, '/');
+        for (size_t other = 0; other < index; other++) {
+            cr_expect(strcmp(name, strrchr(the_tree.files[other].path, '/')) != 0, "%s and %s",
+                      the_tree.files[index].path, the_tree.files[other].path);
+        }
+    }
+}
+
+// The test of a file is that of its own name, or of the module it is a part of: lead_test.c for
+// lead_grant.c.
+static bool has_test(const char *stem)
+{
+    char test[128];
+    for (size_t length = strlen(stem); length > 0; length--) {
+        if (stem[length] == '\0' || stem[length] == '_') {
+            snprintf(test, sizeof test, "tests/unit/%.*s_test.c", (int)length, stem);
+            if (tree_find(&the_tree, test)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+Test(tidy, every_pure_file_has_its_test)
+{
+    for (size_t index = 0; index < the_tree.files_count; index++) {
+        const tree_file_t *const file = &the_tree.files[index];
+        cr_expect(!is_pure(file) || LISTED(UNTESTED, file->path) || has_test(file->stem),
+                  "%s has no tests/unit/%s_test.c", file->path, file->stem);
+    }
+}
+
+Test(tidy, every_file_is_built)
+{
+    char *const commands = tree_text(HX_BINARY_DIR "/compile_commands.json");
+    cr_assert(commands, "no compile_commands.json in the build folder");
+    for (size_t index = 0; index < the_tree.files_count; index++) {
+        const tree_file_t *const file = &the_tree.files[index];
+        char entry[1024];
+        snprintf(entry, sizeof entry, "%s/%s\"", HX_SOURCE_DIR, file->path);
+        cr_expect(!ends_with(file->path, ".c") || strstr(commands, entry), "%s is in no target",
+                  file->path);
+    }
+    free(commands);
+}
+
+Test(tidy, every_folder_says_what_lives_there)
+{
+    static const char *const folders[] = {".",      "tensor", "model",     "net",
+                                          "server", "worker", "scheduler", "bench",
+                                          "tests",  "conf",   "docs",      "deploy"};
+    for (size_t index = 0; index < HX_COUNT(folders); index++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s/README.md", HX_SOURCE_DIR, folders[index]);
+        char *const text = tree_text(path);
+        cr_expect(text && strlen(text) > 100, "%s is missing or says nothing", path);
+        free(text);
+    }
 }

@@ -1,5 +1,5 @@
-// conf: any bytes are either a configuration or one clear line; what is accepted prints and reads back
-// as the same configuration.
+// conf: any bytes are either a configuration or one clear line; what is accepted prints and reads
+// back as the same configuration.
 
 #include "net/conf.h"
 

@@ -133,7 +133,8 @@ Test(conf_table, the_reference_has_every_key_of_a_worker_and_a_site)
     zpl_destroy(&zpl);
 }
 
-// Every key of the reference has a comment in the lines above it, or shares one with its neighbours.
+// Every key of the reference has a comment in the lines above it, or shares one with its
+// neighbours.
 Test(conf_table, the_reference_explains_its_keys)
 {
     size_t size = 0;
