@@ -30,10 +30,12 @@ if(HX_SANITIZE)
     target_link_options(hx_flags INTERFACE -fsanitize=${HX_SANITIZE})
 endif()
 
-# hx_library(NAME deps...): a static library of the folder's *.c except its programs. A folder of headers
-# alone is a library without an archive.
+# hx_library(NAME deps...): a static library of the folder's *.c, and a program of each X_main.c:
+# bin/harmony-X in the build folder, installed. A folder of headers alone has no archive.
 function(hx_library name)
     file(GLOB sources CONFIGURE_DEPENDS *.c)
+    set(mains ${sources})
+    list(FILTER mains INCLUDE REGEX "_main\\.c$")
     list(FILTER sources EXCLUDE REGEX "_main\\.c$")
     if(sources)
         add_library(${name} STATIC ${sources})
@@ -42,12 +44,20 @@ function(hx_library name)
         add_library(${name} INTERFACE)
         target_link_libraries(${name} INTERFACE hx_flags ${ARGN})
     endif()
+    foreach(main ${mains})
+        get_filename_component(program ${main} NAME_WE)
+        string(REGEX REPLACE "_main$" "" program ${program})
+        hx_program(harmony-${program} ${main} ${name})
+    endforeach()
 endfunction()
 
-# hx_program(NAME main.c deps...): a program in bin/ of the build folder, installed, as is its man page.
 function(hx_program name main)
     add_executable(${name} ${main})
     target_link_libraries(${name} PRIVATE hx_flags ${ARGN})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
     install(TARGETS ${name} RUNTIME)
+    if(EXISTS ${PROJECT_SOURCE_DIR}/docs/man/${name}.1)
+        install(FILES ${PROJECT_SOURCE_DIR}/docs/man/${name}.1
+            DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    endif()
 endfunction()
