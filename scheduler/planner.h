@@ -57,10 +57,6 @@ typedef struct {
 // and one line in `fault` if there is no such plan; `*out` is then clear.
 HX_MUST_USE hx_err_t planner_solve(const planner_in_t *in, plan_t *out, hx_fault_t *fault);
 
-// Sets the predicted times (of stages, pipelines, plan) of a plan whose cuts, members, rows and depths are
-// given, as the planner would; every number of the plan comes from here.
-void planner_price(const planner_in_t *in, plan_t *plan);
-
 // "patchpipe", "uniform", "single".
 const char *planner_method_name(planner_method_t method);
 

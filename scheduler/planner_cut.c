@@ -1,0 +1,161 @@
+// planner_cut - orders by permutation where there are few workers, by site and speed else.
+
+#include "scheduler/planner_cut.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/partition.h"
+
+#define PERMUTED_MAX 5u  // Workers of which every order is tried.
+
+typedef struct {
+    const field_t *field;
+    uint32_t rows;
+    uint32_t micros;
+    draft_stage_t *best;
+    uint32_t best_count;
+    double best_period;
+} search_t;
+
+static void try_cut(search_t *self, const uint32_t *order, const partition_stage_t *cut,
+                    uint32_t stages_count)
+{
+    draft_stage_t *const stages = hx_new(stages_count, sizeof *stages);
+    for (uint32_t at = 0; at < stages_count; at++) {
+        stages[at] = (draft_stage_t){.worker = order[cut[at].device],
+                                     .layer_first = cut[at].layer_first,
+                                     .layer_end = cut[at].layer_end};
+    }
+    lane_t lane;
+    lane_new(&lane, self->field, stages, stages_count);
+    hx_fault_t ignored;
+    if (lane.slowest * (self->micros - 1) < self->best_period &&
+        lane_fit(&lane, self->field, self->rows, &ignored) == HX_OK) {
+        const double period = lane_price(&lane, self->field, self->rows).period;
+        if (period < self->best_period) {
+            self->best_period = period;
+            self->best_count = stages_count;
+            memcpy(self->best, stages, stages_count * sizeof *stages);
+        }
+    }
+    lane_clear(&lane);
+    free(stages);
+}
+
+static void try_order(search_t *self, const uint32_t *order, uint32_t count)
+{
+    const field_t *const field = self->field;
+    const profile_t **const devices = hx_new(count, sizeof *devices);
+    uint32_t *const sites = hx_new(count, sizeof *sites);
+    for (uint32_t at = 0; at < count; at++) {
+        devices[at] = field_profile(field, order[at]);
+        sites[at] = field_site(field, order[at]);
+    }
+    const partition_in_t in = {.model = field->model,
+                               .microbatch = field->conf->microbatch,
+                               .devices_count = count,
+                               .devices = devices,
+                               .sites = sites,
+                               .sites_count = field->sites_count,
+                               .hop = field->hop};
+    partition_t *partition = partition_new(&in);
+    partition_stage_t *const cut = hx_new(count, sizeof *cut);
+    for (uint32_t stages = 1; stages <= partition_stages_max(partition); stages++) {
+        double slowest = 0;
+        if (partition_cut(partition, stages, cut, &slowest)) {
+            try_cut(self, order, cut, stages);
+        }
+    }
+    free(cut);
+    partition_destroy(&partition);
+    free(devices);
+    free(sites);
+}
+
+static void try_permutations(search_t *self, uint32_t *order, uint32_t done, uint32_t count)
+{
+    if (done == count) {
+        try_order(self, order, count);
+        return;
+    }
+    for (uint32_t at = done; at < count; at++) {
+        const uint32_t chosen = order[at];
+        order[at] = order[done];
+        order[done] = chosen;
+        try_permutations(self, order, done + 1, count);
+        order[done] = order[at];
+        order[at] = chosen;
+    }
+}
+
+static int compare_speed(const void *a, const void *b, void *speed_p)
+{
+    const double *const speed = speed_p;
+    const uint32_t left = *(const uint32_t *)a;
+    const uint32_t right = *(const uint32_t *)b;
+    if (speed[left] != speed[right]) {
+        return speed[left] < speed[right] ? 1 : -1;
+    }
+    return (left > right) - (left < right);
+}
+
+// Brings workers of a site together, keeping their order; sites ascend.
+static void by_site(const field_t *field, const uint32_t *from, uint32_t count, uint32_t *out)
+{
+    uint32_t used = 0;
+    for (uint32_t site = 0; site < field->sites_count; site++) {
+        for (uint32_t at = 0; at < count; at++) {
+            if (field_site(field, from[at]) == site) {
+                out[used++] = from[at];
+            }
+        }
+    }
+}
+
+static void reverse(uint32_t *order, uint32_t count)
+{
+    for (uint32_t at = 0; at < count / 2; at++) {
+        const uint32_t kept = order[at];
+        order[at] = order[count - 1 - at];
+        order[count - 1 - at] = kept;
+    }
+}
+
+// By site and speed: fastest first and last within a site, sites forwards and backwards.
+static void try_some(search_t *self, uint32_t *sorted, uint32_t count)
+{
+    uint32_t *const order = hx_new(count, sizeof *order);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        by_site(self->field, sorted, count, order);
+        try_order(self, order, count);
+        reverse(order, count);
+        try_order(self, order, count);
+        reverse(sorted, count);
+    }
+    free(order);
+}
+
+uint32_t cut_group(const field_t *field, const uint32_t *members, uint32_t members_count,
+                   uint32_t rows, draft_stage_t *out)
+{
+    HX_ASSERT(members_count > 0 && rows > 0);
+    search_t search = {.field = field,
+                       .rows = rows,
+                       .micros = (rows - 1) / field->conf->microbatch + 1,
+                       .best = out,
+                       .best_period = INFINITY};
+    uint32_t *const sorted = hx_new(members_count, sizeof *sorted);
+    memcpy(sorted, members, members_count * sizeof *sorted);
+    qsort_r(sorted, members_count, sizeof *sorted, compare_speed, field->speed);
+    // A layer is the least that a stage can have: slower workers than that many stay idle.
+    const uint32_t count = HX_MIN(members_count, model_layers_count(field->model));
+    if (count <= PERMUTED_MAX) {
+        try_permutations(&search, sorted, 0, count);
+    } else {
+        try_some(&search, sorted, count);
+    }
+    free(sorted);
+    return search.best_count;
+}

@@ -1,0 +1,344 @@
+// planner_test - plans of random clusters hold, are never worse than the plain ones; cuts by hand.
+
+#include "scheduler/planner.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tensor/hx_rng.h"
+#include "tests/support/seed.h"
+
+#define NODES_MAX 32
+
+typedef struct {
+    model_t *model;
+    planner_conf_t conf;
+    plan_node_t nodes[NODES_MAX];
+    profile_t profiles[NODES_MAX];
+    profile_link_t links[NODES_MAX];
+    planner_in_t in;
+} cluster_t;
+
+static void add_node(cluster_t *self, plan_role_t role, const char *site, const char *name)
+{
+    plan_node_t *const node = &self->nodes[self->in.nodes_count];
+    *node = (plan_node_t){.id = 100 + self->in.nodes_count, .role = role};
+    snprintf(node->site, sizeof node->site, "%s", site);
+    snprintf(node->name, sizeof node->name, "%s/%s", site, name);
+    self->in.nodes_count++;
+}
+
+static void begin(cluster_t *self, uint32_t layers, uint32_t rows, uint32_t microbatch)
+{
+    model_conf_t conf = model_conf_default();
+    conf.layers = layers;
+    conf.heads = 2;
+    conf.channels = 16;
+    conf.context = 8;
+    conf.vocab = 64;
+    *self = (cluster_t){0};
+    cr_assert_eq(model_open(&conf, &self->model, NULL), HX_OK);
+    self->conf = (planner_conf_t){.model = self->model,
+                                  .rows = rows,
+                                  .microbatch = microbatch,
+                                  .schedule = SCHEDULE_H1F1B,
+                                  .sync_seconds = 1e-3};
+    self->in = (planner_in_t){.conf = &self->conf,
+                              .nodes = self->nodes,
+                              .profiles = self->profiles,
+                              .links = self->links,
+                              .lead = 100,
+                              .keeper = 101};
+    add_node(self, PLAN_LEAD, "east", "ps0.lead");
+    add_node(self, PLAN_KEEPER, "east", "ps0.keeper");
+    add_node(self, PLAN_SHARD, "east", "ps0.shard0");
+}
+
+// A worker that needs `slow` times 3 ms for a block's microbatch.
+static void add_worker(cluster_t *self, const char *site, const char *name, double slow)
+{
+    add_node(self, PLAN_WORKER, site, name);
+    self->profiles[self->in.nodes_count - 1] = (profile_t){.microbatch = self->conf.microbatch,
+                                                           .embed = {0.1e-3 * slow, 0.1e-3 * slow},
+                                                           .block = {1e-3 * slow, 2e-3 * slow},
+                                                           .head = {0.5e-3 * slow, 1e-3 * slow},
+                                                           .memory = (uint64_t)1 << 30,
+                                                           .threads = 1};
+}
+
+static void end(cluster_t *self)
+{
+    model_destroy(&self->model);
+}
+
+static plan_t solved(cluster_t *self)
+{
+    plan_t plan;
+    hx_fault_t fault = {{0}};
+    cr_assert_eq(planner_solve(&self->in, &plan, &fault), HX_OK, "%s", fault.text);
+    cr_assert_eq(plan_check(&plan, self->model, &fault), HX_OK, "%s", fault.text);
+    uint64_t rows = 0;
+    for (uint32_t at = 0; at < plan.pipelines_count; at++) {
+        cr_assert_geq(plan.pipelines[at].rows, 1);
+        cr_assert_gt(plan.pipelines[at].step_seconds, 0);
+        rows += plan.pipelines[at].rows;
+    }
+    cr_assert_eq(rows, self->conf.rows);
+    cr_assert_gt(plan.step_seconds, 0);
+    return plan;
+}
+
+static void refused(cluster_t *self, const char *part)
+{
+    plan_t plan;
+    hx_fault_t fault = {{0}};
+    cr_assert_eq(planner_solve(&self->in, &plan, &fault), HX_E_ARG);
+    cr_assert(strstr(fault.text, part), "\"%s\" lacks \"%s\"", fault.text, part);
+    cr_assert_eq(plan.epoch, 0);
+}
+
+static void random_cluster(cluster_t *self, hx_rng_t *rng)
+{
+    begin(self, 1 + (uint32_t)hx_rng_below(rng, 8), 8 + (uint32_t)hx_rng_below(rng, 56),
+          1 + (uint32_t)hx_rng_below(rng, 4));
+    self->conf.overlap = hx_rng_below(rng, 2) == 0;
+    self->conf.schedule = (schedule_kind_t)hx_rng_below(rng, SCHEDULE_KINDS_COUNT);
+    static const char *const sites[] = {"east", "west", "north"};
+    if (hx_rng_below(rng, 2)) {
+        add_node(self, PLAN_SHARD, "west", "ps1.shard0");
+    }
+    const uint32_t workers = 1 + (uint32_t)hx_rng_below(rng, 6);
+    for (uint32_t at = 0; at < workers; at++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%u", at);
+        add_worker(self, sites[hx_rng_below(rng, 3)], name, 1 + 7 * hx_rng_unit(rng));
+    }
+    self->in.links_count = 3;
+    for (uint32_t link = 0; link < 3; link++) {
+        self->links[link] = (profile_link_t){
+            .from = 100 + hx_rng_below(rng, self->in.nodes_count),
+            .to = 100 + hx_rng_below(rng, self->in.nodes_count),
+            .latency = hx_rng_unit(rng) * 5e-3,
+            .bandwidth = 1e6 + hx_rng_unit(rng) * 1e8,
+        };
+    }
+}
+
+Test(planner, is_never_worse_than_uniform_or_single_and_always_the_same)
+{
+    hx_rng_t rng = hx_rng_seed(seed_of("planner"));
+    uint32_t better = 0;
+    for (uint32_t round = 0; round < 150; round++) {
+        cluster_t cluster;
+        random_cluster(&cluster, &rng);
+        plan_t best = solved(&cluster);
+        plan_t again = solved(&cluster);
+        cr_assert(plan_equal(&best, &again));
+        cluster.conf.method = PLANNER_SINGLE;
+        plan_t single = solved(&cluster);
+        cr_assert_eq(single.stages_count, 1);
+        cluster.conf.method = PLANNER_UNIFORM;
+        plan_t uniform = solved(&cluster);
+        cr_assert_leq(best.step_seconds, single.step_seconds);
+        cr_assert_leq(best.step_seconds, uniform.step_seconds);
+        better += best.step_seconds < 0.95 * uniform.step_seconds ? 1 : 0;
+        plan_destroy(&best);
+        plan_destroy(&again);
+        plan_destroy(&single);
+        plan_destroy(&uniform);
+        end(&cluster);
+    }
+    cr_assert_gt(better, 75);
+}
+
+Test(planner, makes_exactly_as_many_pipelines_as_asked_for)
+{
+    hx_rng_t rng = hx_rng_seed(seed_of("planner_number"));
+    for (uint32_t round = 0; round < 40; round++) {
+        cluster_t cluster;
+        random_cluster(&cluster, &rng);
+        const uint32_t workers =
+            cluster.in.nodes_count - 3 - (cluster.nodes[3].role == PLAN_SHARD ? 1 : 0);
+        for (uint32_t number = 1; number <= workers; number++) {
+            cluster.conf.pipelines = number;
+            plan_t plan = solved(&cluster);
+            cr_assert_eq(plan.pipelines_count, number);
+            plan_destroy(&plan);
+        }
+        cluster.conf.pipelines = workers + 1;
+        refused(&cluster, "workers");
+        end(&cluster);
+    }
+}
+
+Test(planner, shares_rows_so_that_unequal_pipelines_end_together)
+{
+    cluster_t cluster;
+    begin(&cluster, 2, 60, 1);
+    add_worker(&cluster, "east", "fast", 1);
+    add_worker(&cluster, "east", "slow", 3);
+    cluster.conf.pipelines = 2;
+    cluster.links[0] = (profile_link_t){.from = 103, .to = 102, .bandwidth = 1e12};
+    cluster.in.links_count = 1;
+    plan_t plan = solved(&cluster);
+    cr_assert_eq(plan.pipelines[0].rows, 45);
+    cr_assert_eq(plan.pipelines[1].rows, 15);
+    plan_destroy(&plan);
+    end(&cluster);
+}
+
+Test(planner, gives_unequal_devices_of_a_pipeline_unequal_layers)
+{
+    cluster_t cluster;
+    begin(&cluster, 8, 64, 1);
+    add_worker(&cluster, "east", "fast", 1);
+    add_worker(&cluster, "east", "slow", 3);
+    cluster.conf.pipelines = 1;
+    plan_t plan = solved(&cluster);
+    cr_assert_eq(plan.stages_count, 2);
+    for (uint32_t at = 0; at < 2; at++) {
+        const plan_stage_t *const stage = &plan.stages[at];
+        const uint32_t layers = stage->layer_end - stage->layer_first;
+        const bool fast = strcmp(plan_member_node(&plan, 0, at, 0)->name, "east/fast") == 0;
+        cr_assert(fast ? layers >= 7 : layers <= 3, "%u", layers);
+    }
+    plan_destroy(&plan);
+    end(&cluster);
+}
+
+Test(planner, cuts_by_hand_are_followed_to_the_letter)
+{
+    cluster_t cluster;
+    begin(&cluster, 4, 16, 2);
+    add_worker(&cluster, "east", "a", 1);
+    add_worker(&cluster, "east", "b", 9);
+    add_worker(&cluster, "west", "c", 2);
+    cluster.conf.stages = "east/b:3,east/a:1;west/c:4";
+    plan_t plan = solved(&cluster);
+    cr_assert_eq(plan.pipelines_count, 2);
+    cr_assert_str_eq(plan_member_node(&plan, 0, 0, 0)->name, "east/b");
+    cr_assert_str_eq(plan_member_node(&plan, 0, 1, 0)->name, "east/a");
+    cr_assert_str_eq(plan_member_node(&plan, 1, 0, 0)->name, "west/c");
+    cr_assert_eq(plan_stage(&plan, 0, 0)->layer_first, 0);
+    cr_assert_eq(plan_stage(&plan, 0, 0)->layer_end, 4);
+    cr_assert_eq(plan_stage(&plan, 0, 1)->layer_end, 6);
+    cr_assert_eq(plan_stage(&plan, 1, 0)->layer_end, 6);
+    plan_destroy(&plan);
+    cluster.conf.stages = "east:3,1;4";
+    plan = solved(&cluster);
+    cr_assert_str_eq(plan_member_node(&plan, 0, 0, 0)->name, "east/a");
+    cr_assert_str_eq(plan_member_node(&plan, 0, 1, 0)->name, "east/b");
+    cr_assert_str_eq(plan_member_node(&plan, 1, 0, 0)->name, "west/c");
+    plan_destroy(&plan);
+    cluster.conf.stages = "west/c:4";
+    plan = solved(&cluster);
+    cr_assert_eq(plan.stages_count, 1);
+    plan_destroy(&plan);
+    end(&cluster);
+}
+
+Test(planner, cuts_by_hand_that_do_not_add_up_are_refused_with_both_numbers)
+{
+    cluster_t cluster;
+    begin(&cluster, 4, 16, 2);
+    add_worker(&cluster, "east", "a", 1);
+    add_worker(&cluster, "east", "b", 1);
+    cluster.conf.stages = "east/a:3,east/b:2";
+    refused(&cluster, "pipeline 1 have 5 transformer blocks in all, the model has 4");
+    cluster.conf.stages = "east/a:4;east/b:3";
+    refused(&cluster, "pipeline 2 have 3 transformer blocks in all, the model has 4");
+    cluster.conf.stages = "1,1,1,1,1";
+    refused(&cluster, "5 stages, the model has 4 transformer blocks");
+    cluster.conf.stages = "east/a:4,east/b:0";
+    refused(&cluster, "has no transformer block");
+    cluster.conf.stages = "east/a:2,east/c:2";
+    refused(&cluster, "no worker \"east/c\" in this run; there are: east/a, east/b");
+    cluster.conf.stages = "east/a:2,east/a:2";
+    refused(&cluster, "\"east/a\" is named twice");
+    cluster.conf.stages = "2,1,1";
+    refused(&cluster, "finds no free worker");
+    cluster.conf.stages = "west:4";
+    refused(&cluster, "no free worker at site west");
+    static const char *const bad[] = {"east/a",    "east/a:",   ":4",         "east/a:4,",      ";",
+                                      "east/a:4;", "east/a:-4", "east/a:4 x", "east/a:99999999"};
+    for (size_t at = 0; at < HX_COUNT(bad); at++) {
+        cluster.conf.stages = bad[at];
+        refused(&cluster, "is no stage");
+    }
+    cluster.conf.stages = "east/a:4";
+    cluster.conf.pipelines = 2;
+    refused(&cluster, "plan.stages has 1 pipelines, plan.pipelines says 2");
+    end(&cluster);
+}
+
+Test(planner, what_does_not_fit_into_memory_is_refused_with_the_bytes)
+{
+    cluster_t cluster;
+    begin(&cluster, 4, 16, 2);
+    add_worker(&cluster, "east", "a", 1);
+    cluster.profiles[3].memory = 1000;
+    refused(&cluster, "it has 1000 (give it fewer layers");
+    cluster.conf.pipelines = 1;
+    refused(&cluster, "do not fit on worker \"east/a\"");
+    cluster.conf.method = PLANNER_SINGLE;
+    refused(&cluster, "do not fit on worker \"east/a\"");
+    cluster.conf.stages = "4";
+    refused(&cluster, "do not fit on worker \"east/a\"");
+    end(&cluster);
+}
+
+Test(planner, a_small_device_gets_no_more_than_it_can_hold)
+{
+    cluster_t cluster;
+    begin(&cluster, 8, 16, 1);
+    add_worker(&cluster, "east", "big", 4);
+    add_worker(&cluster, "east", "small", 1);
+    cluster.conf.pipelines = 1;
+    const uint64_t block = model_layer(cluster.model, 1)->params_size;
+    cluster.profiles[4].memory = 4 * block * 3;
+    plan_t plan = solved(&cluster);
+    uint32_t pipeline, stage, member;
+    if (plan_seat_of(&plan, 104, &pipeline, &stage, &member)) {
+        const plan_stage_t *const at = plan_stage(&plan, pipeline, stage);
+        cr_assert_leq(at->layer_end - at->layer_first, 3);
+    }
+    plan_destroy(&plan);
+    end(&cluster);
+}
+
+Test(planner, more_pipelines_than_rows_are_refused)
+{
+    cluster_t cluster;
+    begin(&cluster, 2, 1, 1);
+    add_worker(&cluster, "east", "a", 1);
+    add_worker(&cluster, "east", "b", 1);
+    cluster.conf.pipelines = 2;
+    refused(&cluster, "2 pipelines, but a global batch has 1 rows");
+    end(&cluster);
+}
+
+Test(planner, groups_are_balanced_over_shards_and_near_their_layers)
+{
+    cluster_t cluster;
+    begin(&cluster, 8, 64, 1);
+    add_node(&cluster, PLAN_SHARD, "west", "ps1.shard0");
+    add_worker(&cluster, "east", "a", 1);
+    add_worker(&cluster, "west", "b", 1);
+    cluster.conf.stages = "east/a:4,west/b:4";
+    plan_t plan = solved(&cluster);
+    cr_assert_eq(plan.shards_count, 2);
+    uint64_t load[2] = {0, 0};
+    uint32_t near = 0;
+    for (uint32_t group = 0; group < plan.groups_count; group++) {
+        load[plan.group_shard[group]] += model_group(cluster.model, group)->size;
+        if (group >= 2 && group < 10) {
+            near += plan.group_shard[group] == (group < 6 ? 0u : 1u) ? 1 : 0;
+        }
+    }
+    cr_assert_lt(load[0], 2 * load[1]);
+    cr_assert_lt(load[1], 2 * load[0]);
+    cr_assert_geq(near, 6);
+    plan_destroy(&plan);
+    end(&cluster);
+}
