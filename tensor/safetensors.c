@@ -295,7 +295,7 @@ hx_err_t safetensors_open(const uint8_t *bytes, size_t size, uint64_t file_size,
     safetensors_t *self = hx_new(1, sizeof *self);
     hx_err_t err = parse(bytes, head_size, &self->root, fault);
     if (err == HX_OK && json_object_size(self->root) > SAFETENSORS_TENSORS_MAX) {
-        err = hx_fault(fault, HX_E_FORMAT, "safetensors: %zu tensors; at most %d are read",
+        err = hx_fault(fault, HX_E_FORMAT, "safetensors: %zu entries; at most %d are read",
                        json_object_size(self->root), SAFETENSORS_TENSORS_MAX);
     }
     if (err == HX_OK) {
@@ -432,9 +432,10 @@ hx_err_t safetensors_write_head(safetensors_tensor_t *tensors, size_t tensors_co
                                 uint8_t **bytes_p, size_t *size, hx_fault_t *fault)
 {
     HX_ASSERT((tensors || tensors_count == 0) && (meta || meta_count == 0) && bytes_p && size);
-    if (tensors_count >= SAFETENSORS_TENSORS_MAX) {
-        return hx_fault(fault, HX_E_ARG, "safetensors: %zu tensors; fewer than %d fit a file",
-                        tensors_count, SAFETENSORS_TENSORS_MAX);
+    const size_t entries = tensors_count + (meta_count > 0 ? 1 : 0);
+    if (entries > SAFETENSORS_TENSORS_MAX) {
+        return hx_fault(fault, HX_E_ARG, "safetensors: %zu entries; at most %d fit a file", entries,
+                        SAFETENSORS_TENSORS_MAX);
     }
     json_t *const root = json_object();
     HX_ASSERT(root);
