@@ -6,7 +6,6 @@
 //                            optimizer.safetensors  m.NAME and v.NAME, as the optimizer has
 //                            manifest.json          version, record, sizes, digests; last
 //     RUN/latest -> checkpoint-VERSION              the newest whole one, moved by rename
-//     RUN/lock                                      held by the process whose run this is
 //
 // Names and offsets are those of tensors: nothing in the files tells how many shards wrote them
 // or will read them. What is not finished is called checkpoint-VERSION.tmp and does not count.
@@ -28,12 +27,6 @@ typedef struct {
     const char *optimizer;  // "adamw", "sgd". Borrowed likewise.
 } checkpoint_conf_t;
 
-// Makes the folder if it is missing (with its parents) and checks that files can be made in it.
-HX_MUST_USE hx_err_t checkpoint_folder(const char *run, hx_fault_t *fault);
-// Takes the folder's lock for this process; `*lock` is a descriptor to be given to
-// checkpoint_unlock. HX_E_PEER: another process has it, and the line names it.
-HX_MUST_USE hx_err_t checkpoint_lock(const char *run, int *lock, hx_fault_t *fault);
-void checkpoint_unlock(int *lock);  // -1 is accepted; becomes -1.
 // Removes checkpoint-*.tmp that a killed run left; returns how many.
 uint32_t checkpoint_clean(const char *run);
 
@@ -43,15 +36,14 @@ typedef struct checkpoint_writer checkpoint_writer_t;
 HX_MUST_USE hx_err_t checkpoint_begin(const checkpoint_conf_t *conf, const char *run,
                                       uint64_t version, const blob_t *record,
                                       checkpoint_writer_t **writer_p, hx_fault_t *fault);
-// Elements [first, first + count) of a group's flat vector; array 0 weights, 1 and 2 moments. In
-// any order, each exactly once. HX_E_NOSPC: the disk is full. HX_E_NONFINITE: a weight that is no
-// number.
+// Elements [first, first + count) of a group's flat vector; array 0 weights, 1 and 2 moments.
+// In any order, each exactly once. HX_E_NOSPC: the disk is full.
 HX_MUST_USE hx_err_t checkpoint_write(checkpoint_writer_t *self, uint32_t array, uint32_t group,
                                       uint64_t first, uint64_t count, const float *values,
                                       hx_fault_t *fault);
-// Syncs, digests, writes the manifest, renames, moves `latest`, removes whole checkpoints beyond
-// the newest `keep` (at least 1). The writer is gone after it; on failure its folder is too, and
-// what was there before stays.
+// Syncs, digests, writes the manifest, renames, moves `latest`, and removes all but the newest
+// `keep` (at least 1). The writer is gone after it; on failure its folder is too, and what was
+// there before stays. HX_E_ARG: not every element was written.
 HX_MUST_USE hx_err_t checkpoint_finish(checkpoint_writer_t **self_p, uint32_t keep,
                                        hx_fault_t *fault);
 // Removes what was begun.
@@ -59,12 +51,17 @@ void checkpoint_abandon(checkpoint_writer_t **self_p);
 
 // Told of each checkpoint that was passed over, and why.
 typedef void checkpoint_skip_fn(void *self, const char *line);
-// The newest whole checkpoint of a run: every size and digest is verified. HX_OK with an empty
-// `path`: there is none at all. HX_E_FORMAT: there are some, and none is whole.
+// The newest whole checkpoint of a run, by (history, version): every size and digest is verified.
+// HX_OK with an empty `path`: there is none at all. HX_E_FORMAT: there are some, and none is
+// whole.
 HX_MUST_USE hx_err_t checkpoint_newest(const checkpoint_conf_t *conf, const char *run,
                                        char path[CHECKPOINT_PATH_MAX], uint64_t *version,
                                        checkpoint_skip_fn *skip, void *skip_self,
                                        hx_fault_t *fault);
+
+// Reads every file of a checkpoint folder and compares sizes and digests. HX_E_FORMAT: the line
+// names the file.
+HX_MUST_USE hx_err_t checkpoint_verify(const char *path, hx_fault_t *fault);
 
 typedef struct checkpoint_reader checkpoint_reader_t;
 
