@@ -155,27 +155,32 @@ static hx_err_t time_steps(model_run_t *run, const args_t *args, double *median)
     return err;
 }
 
-// Runs bench/torch_gpt.py at the same shape and gives the median of its steps but the first.
-static double torch_seconds(const args_t *args)
+// Where bench/torch_gpt.py is: below the current folder, or in the source folder that this was built in.
+static void torch_script(char *out, size_t room)
 {
-    char script[PATH_MAX] = "bench/torch_gpt.py";
-    if (access(script, R_OK) != 0) {
-        char self[PATH_MAX] = "";
-        const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
-        char *cut = size > 0 ? self : NULL;
-        for (int up = 0; cut && up < 4; up++) {  // .../build/PRESET/bin/harmony-bench
-            cut = strrchr(self, '/');
-            if (cut) {
-                *cut = '\0';
-            }
-        }
-        snprintf(script, sizeof script, "%.3900s/bench/torch_gpt.py", self);
+    snprintf(out, room, "bench/torch_gpt.py");
+    char self[PATH_MAX] = "";
+    const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (access(out, R_OK) == 0 || size <= 0) {
+        return;
     }
+    for (int up = 0; up < 4; up++) {  // .../build/PRESET/bin/harmony-bench
+        char *const cut = strrchr(self, '/');
+        if (cut) {
+            *cut = '\0';
+        }
+    }
+    snprintf(out, room, "%.3900s/bench/torch_gpt.py", self);
+}
+
+// The median of PyTorch's steps but the first at the same shape, run by this interpreter; -1: it has no PyTorch.
+static double torch_steps(const args_t *args, const char *python, const char *script)
+{
     char command[PATH_MAX + 512];
     snprintf(command, sizeof command,
-             "python3 '%s' --layers %u --channels %u --heads %u --context %u --vocab %u "
-             "--rows %u --threads %u --steps %u",
-             script, args->layers, args->channels, args->heads, args->context, args->vocab,
+             "%s '%s' --layers %u --channels %u --heads %u --context %u --vocab %u "
+             "--rows %u --threads %u --steps %u 2>/dev/null",
+             python, script, args->layers, args->channels, args->heads, args->context, args->vocab,
              args->rows, args->threads, args->steps + 1);
     FILE *const pipe = popen(command, "r");
     double times[STEPS_MAX + 1];
@@ -187,6 +192,15 @@ static double torch_seconds(const args_t *args)
         pclose(pipe);
     }
     return count > 1 ? bench_median(times + 1, count - 1) : -1;
+}
+
+// Debian's PyTorch belongs to /usr/bin/python3, which need not be the first python3 of the path.
+static double torch_seconds(const args_t *args)
+{
+    char script[PATH_MAX];
+    torch_script(script, sizeof script);
+    const double seconds = torch_steps(args, "python3", script);
+    return seconds > 0 ? seconds : torch_steps(args, "/usr/bin/python3", script);
 }
 
 static int measure(const args_t *args, result_t *result)
