@@ -96,7 +96,7 @@ static int refuse_option(const char *argument, int letter)
     const char *names[HX_COUNT(known)];
     size_t count = 0;
     char word[HX_WORD_MAX];
-    if (letter > 0 && letter < 256) {
+    if (strncmp(argument, "--", 2) != 0 && letter > 0 && letter < 256) {
         return refuse("unknown option -%c; harmony-sample --help lists them", letter);
     }
     snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);

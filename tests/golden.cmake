@@ -17,3 +17,11 @@ foreach(folder ${folders})
             ENVIRONMENT "OMP_WAIT_POLICY=passive;OMP_DYNAMIC=false")
     endforeach()
 endforeach()
+
+# harmony-sample: a small model of bytes must go on from a prompt, the same way each time.
+add_test(NAME sample_writes COMMAND harmony-sample
+    ${CMAKE_CURRENT_SOURCE_DIR}/golden/gpt2-one-head --prompt In --tokens 3 --temperature 0)
+set_tests_properties(sample_writes PROPERTIES LABELS unit TIMEOUT 60 PASS_REGULAR_EXPRESSION "^In")
+add_test(NAME sample_names_the_nearest_option COMMAND harmony-sample --promt x)
+set_tests_properties(sample_names_the_nearest_option PROPERTIES LABELS unit TIMEOUT 60
+    PASS_REGULAR_EXPRESSION "did you mean --prompt")
