@@ -140,14 +140,17 @@ void cursor_commit(cursor_t *self, row_range_t range)
     settle(self, at);
 }
 
-uint32_t cursor_return(cursor_t *self, row_range_t range, bool strike)
+void cursor_return(cursor_t *self, row_range_t range, bool strike)
 {
     const uint32_t at = find_open(self, range);
     change(self, at, CURSOR_RETURNED);
     self->spans[at].strikes += strike ? 1 : 0;
-    const uint32_t strikes = self->spans[at].strikes;
     settle(self, at);
-    return strikes;
+}
+
+uint32_t cursor_strikes(const cursor_t *self, row_range_t range)
+{
+    return self->spans[find_open(self, range)].strikes;
 }
 
 static void note_skipped(cursor_t *self, row_range_t range)

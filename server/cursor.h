@@ -47,8 +47,10 @@ uint64_t cursor_left(const cursor_t *self);
 bool cursor_lease(cursor_t *self, uint64_t rows_max, row_range_t *out);
 // These take a range exactly as it was leased.
 void cursor_commit(cursor_t *self, row_range_t range);
-// Returned ranges go out again first. With `strike` it counts as not finite; returns its strikes so far.
-uint32_t cursor_return(cursor_t *self, row_range_t range, bool strike);
+// Returned ranges go out again first. With `strike` it counts as not finite once more.
+void cursor_return(cursor_t *self, row_range_t range, bool strike);
+// How often this leased range was returned as not finite so far.
+uint32_t cursor_strikes(const cursor_t *self, row_range_t range);
 // Given up for good.
 void cursor_skip(cursor_t *self, row_range_t range);
 

@@ -24,11 +24,11 @@
 #define LEAD_ATTEMPT_SHIFT 40      // attempt = incarnation << 40 | counter.
 
 typedef enum {
-    // Opens the journal for a run that starts from `version` (0: fresh). `attempt`: the history of the record that
-    // is resumed. The result's `attempt` is the history to go on with: one more than the newest in the
-    // journal if that has records above `version`.
+    // Opens the journal for a run that starts from `version` (0: fresh); `attempt` is the history of
+    // the record that is resumed. The result's `attempt` is the history to go on with: one more than the
+    // journal's newest if that has records above `version`. A failure's result is a line of text.
     LEAD_JOB_OPEN = 1,
-    // Appends `blob`, the encoded record of `version`, and syncs it to the disk.
+    // Appends `blob`, the encoded record of `version`, and syncs it to the disk. Failures likewise.
     LEAD_JOB_JOURNAL = 2,
 } lead_job_t;
 

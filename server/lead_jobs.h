@@ -10,12 +10,12 @@
 
 typedef struct lead_jobs lead_jobs_t;
 
-// `directory` is the run's folder (it exists); the journal is created in it when the lead's first job asks.
+// `directory` is the run's folder; it exists when the lead's first job asks for the journal in it.
 lead_jobs_t *lead_jobs_new(const char *directory);
 void lead_jobs_destroy(lead_jobs_t **self_p);
 
-// Runs one job: may set fields of `job` that the lead reads back, and `*result` (left alone: none). A failure's
-// line is logged here.
-hx_err_t lead_jobs_run(void *self, step_job_t *job, blob_t **result);
+// The node's job function: see lead_job_t for what each kind does. With a failure the result is the line that
+// says what and how to mend it.
+hx_err_t lead_jobs_run(void *self, step_job_t *job, blob_t **result_p);
 
 #endif
