@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TIMES_MIN 3u
 #define TIMES_MAX 31u
@@ -24,6 +25,7 @@ typedef struct {
     float *grads[MODEL_LAYER_GROUPS_MAX];
     uint32_t groups_count;
     int32_t *tokens;  // (rows, context)
+    float *input;     // (rows, context, channels), on the host; the embedding has none.
     bool embed;
     bool head;
 } bench_t;
@@ -39,7 +41,9 @@ uint64_t profiler_memory(void)
 {
     FILE *const file = fopen("/proc/meminfo", "r");
     if (!file) {
-        return 0;
+        const long pages = sysconf(_SC_AVPHYS_PAGES);
+        const long size = sysconf(_SC_PAGESIZE);
+        return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
     }
     uint64_t kilobytes = 0;
     char line[256];
@@ -52,19 +56,17 @@ uint64_t profiler_memory(void)
     return kilobytes * 1024;
 }
 
-static hx_err_t fill_random(hx_backend_t *backend, uint64_t stream, float *to, size_t count)
+static float *random_values(uint64_t stream, size_t count)
 {
-    float *const values = malloc(count * sizeof *values);
-    if (!values) {
-        return HX_E_NOMEM;
-    }
+    float *const values = hx_new(count, sizeof *values);
     hx_rng_normal_fill(1, stream, 0, 0.02f, values, count);
-    hx_err_t err = backend->ops->upload(backend, 0, to, values, count * sizeof *values);
-    if (err == HX_OK) {
-        err = backend->ops->sync(backend, 0);
-    }
-    free(values);
-    return err;
+    return values;
+}
+
+static hx_err_t give(hx_backend_t *backend, float *to, const float *values, size_t count)
+{
+    HX_TRY(backend->ops->upload(backend, 0, to, values, count * sizeof *values));
+    return backend->ops->sync(backend, 0);
 }
 
 static hx_err_t open_group(bench_t *self, uint32_t group, uint32_t place)
@@ -73,7 +75,10 @@ static hx_err_t open_group(bench_t *self, uint32_t group, uint32_t place)
     const size_t count = (size_t)model_group(self->conf->model, group)->size;
     HX_TRY(backend->ops->alloc(backend, count * sizeof(float), (void **)&self->params[place]));
     HX_TRY(backend->ops->alloc(backend, count * sizeof(float), (void **)&self->grads[place]));
-    HX_TRY(fill_random(backend, group, self->params[place], count));
+    float *const values = random_values(group, count);
+    const hx_err_t err = give(backend, self->params[place], values, count);
+    free(values);
+    HX_TRY(err);
     return backend->ops->fill(backend, 0, HX_F32, self->grads[place], 0, count);
 }
 
@@ -105,11 +110,10 @@ static hx_err_t open_bench(bench_t *self, uint32_t layer)
     for (size_t place = 0; place < places; place++) {
         self->tokens[place] = (int32_t)hx_rng_below(&rng, model->vocab);
     }
-    if (self->embed) {
-        return HX_OK;
+    if (!self->embed) {
+        self->input = random_values(UINT32_MAX, places * model->channels);
     }
-    return fill_random(backend, UINT32_MAX, layer_input(self->span, &self->set),
-                       places * model->channels);
+    return HX_OK;
 }
 
 static void close_bench(bench_t *self)
@@ -122,14 +126,21 @@ static void close_bench(bench_t *self)
     backend->ops->release(backend, &self->set.memory);
     layer_destroy(&self->span);
     free(self->tokens);
+    free(self->input);
 }
 
-// One forward and one backward. The gradient that is left in the output is as good as any other.
+// One forward and one backward. A backward leaves a gradient where its input was, so that comes
+// anew each time; as the output's gradient, its value is as good as any other.
 static hx_err_t run_once(bench_t *self, double *forward, double *backward)
 {
     hx_backend_t *const backend = self->conf->backend;
     const layer_weights_t weights = {.params = (const float *const *)self->params,
                                      .grads = self->grads};
+    if (self->input) {
+        const size_t size = layer_boundary_size(self->span, &self->set);
+        HX_TRY(
+            give(backend, layer_input(self->span, &self->set), self->input, size / sizeof(float)));
+    }
     double loss = 0;
     const double start = seconds_now();
     HX_TRY(layer_forward(self->span, &self->set, &weights, self->embed ? self->tokens : NULL,
@@ -194,7 +205,7 @@ hx_err_t profiler_run(const profiler_conf_t *conf, profile_t *out)
     profile_t profile = {
         .microbatch = conf->microbatch,
         .threads = conf->threads,
-        .memory = (uint64_t)((double)profiler_memory() * MEMORY_SHARE),
+        .memory = HX_MAX((uint64_t)((double)profiler_memory() * MEMORY_SHARE), 1),
     };
     const uint32_t layers = model_layers_count(conf->model);
     HX_TRY(measure(conf, 0, limit, &profile.embed));
