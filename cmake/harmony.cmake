@@ -30,6 +30,10 @@ if(HX_SANITIZE)
     target_link_options(hx_flags INTERFACE -fsanitize=${HX_SANITIZE})
 endif()
 
+if(HX_FUZZ)  # Coverage of every file, without libFuzzer's main.
+    target_compile_options(hx_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # hx_library(NAME deps...): a static library of the folder's *.c, and a program of each X_main.c:
 # bin/harmony-X in the build folder, installed. A folder of headers alone has no archive.
 function(hx_library name)

@@ -199,6 +199,26 @@ static int take_item(zconfig_t *item, void *arg, int level)
     return 0;
 }
 
+// zconfig refuses a comment that is not indented in fours, which no reader minds: such lines begin
+// in the first column for it.
+static char *without_comment_indents(const char *text, size_t size)
+{
+    char *const copy = hx_new(1, size);
+    memcpy(copy, text, size);
+    for (size_t at = 0; at < size; at++) {
+        const size_t start = at;
+        while (at < size && copy[at] == ' ') {
+            at++;
+        }
+        if (at < size && copy[at] == '#') {
+            memset(copy + start, '#', at - start);
+        }
+        const char *const end = memchr(copy + at, '\n', size - at);
+        at = end ? (size_t)(end - copy) : size;
+    }
+    return copy;
+}
+
 // Names and values by zconfig, in the same order as the checked lines.
 static hx_err_t parse(const char *path, const char *text, size_t size, zpl_t *self,
                       hx_fault_t *fault)
@@ -206,8 +226,10 @@ static hx_err_t parse(const char *path, const char *text, size_t size, zpl_t *se
     if (self->items_count == 0) {
         return HX_OK;
     }
-    zchunk_t *chunk = zchunk_new(text, size);
+    char *const copy = without_comment_indents(text, size);
+    zchunk_t *chunk = zchunk_new(copy, size);
     HX_ASSERT(chunk);
+    free(copy);
     zconfig_t *root = zconfig_chunk_load(chunk);
     zchunk_destroy(&chunk);
     walk_t walk = {.zpl = self, .differs = root == NULL};

@@ -57,6 +57,16 @@ Test(zpl, an_empty_text_has_no_items)
     cr_expect_eq(zpl.items_count, 0);
 }
 
+Test(zpl, a_comment_may_stand_anywhere)
+{
+    zpl_t zpl;
+    hx_fault_t fault = {0};
+    cr_assert_eq(read_text("  # two blanks\na\n     # five\n    b = 1\n   \n # one", &zpl, &fault),
+                 HX_OK, "%s", fault.text);
+    cr_expect_eq(zpl.items_count, 2);
+    zpl_destroy(&zpl);
+}
+
 Test(zpl, refuses_what_zconfig_would_misread_and_names_the_line)
 {
     static const struct {
