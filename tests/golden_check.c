@@ -378,36 +378,46 @@ static int read_options(int argc, char **argv, options_t *options)
     return -1;
 }
 
-int main(int argc, char **argv)
+static void release(check_t *check)
 {
-    hx_cpu_prepare(argv);
-    check_t check = {0};
+    hx_backend_destroy(&check->backend);
+    model_file_destroy(&check->start);
+    model_file_destroy(&check->expected);
+    model_destroy(&check->model);
+    free(check->inputs);
+    free(check->targets);
+    free(check->losses);
+}
+
+static int compare(check_t *check)
+{
     hx_fault_t fault = {{0}};
-    const int status = read_options(argc, argv, &check.options);
-    if (status >= 0) {
-        return status;
-    }
-    if (load(&check, &fault) != HX_OK) {
+    if (load(check, &fault) != HX_OK) {
         fprintf(stderr, "golden-check: %s\n", fault.text);
         return 2;
     }
-    check.backend = hx_backend_cpu_new(check.options.threads);
-    hx_err_t err = compare_logits(&check);
+    check->backend = hx_backend_cpu_new(check->options.threads);
+    hx_err_t err = compare_logits(check);
     if (err == HX_OK) {
-        err = compare_training(&check);
+        err = compare_training(check);
     }
     if (err != HX_OK) {
         fprintf(stderr, "golden-check: %s\n", hx_strerror(err));
         return 1;
     }
-    printf("%s: %" PRIu32 " of its quantities are out of bounds\n", check.options.folder,
-           check.failed);
-    hx_backend_destroy(&check.backend);
-    model_file_destroy(&check.start);
-    model_file_destroy(&check.expected);
-    model_destroy(&check.model);
-    free(check.inputs);
-    free(check.targets);
-    free(check.losses);
-    return check.failed == 0 ? 0 : 1;
+    printf("%s: %" PRIu32 " of its quantities are out of bounds\n", check->options.folder,
+           check->failed);
+    return check->failed == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    hx_cpu_prepare(argv);
+    check_t check = {0};
+    int status = read_options(argc, argv, &check.options);
+    if (status < 0) {
+        status = compare(&check);
+        release(&check);
+    }
+    return status;
 }
