@@ -290,7 +290,7 @@ Test(session, nothing_is_sent_twice_on_a_slow_but_whole_line)
     world_t world;
     world_open(&world, 1, 1 << 20);
     for (int which = 0; which < 2; which++) {
-        world.ends[which].line.latency = HX_MS(200);
+        world.ends[which].line.latency = HX_MS(700);
         world.ends[which].line.rate = 1e6;
     }
     for (int at = 0; at < 60; at++) {
