@@ -114,6 +114,14 @@ uint32_t ps_store_attempts(const ps_store_t *self)
     return self->holds_count;
 }
 
+uint64_t ps_store_bytes(const ps_store_t *self)
+{
+    uint32_t slots = 0;
+    uint64_t bytes = 0;
+    ps_slots_stats(self->slots, &slots, &bytes);
+    return bytes;
+}
+
 static const block_t *block_of(const ps_store_t *self, uint32_t block)
 {
     return &self->conf.blocks->blocks[block];

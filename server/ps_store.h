@@ -57,6 +57,7 @@ uint32_t ps_store_attempts(const ps_store_t *self);  // Held, wholly or in part.
 HX_MUST_USE hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *members,
                                   uint32_t members_count, double *squares);
 uint32_t ps_store_count(const ps_store_t *self);  // Blocks that have a value.
+uint64_t ps_store_bytes(const ps_store_t *self);  // Of all slots ever needed at once.
 
 // Applies the record's step to every block, sets their version, drops the members, pins if it
 // says so. G is summed again when the last sum was of other members. A record without members
