@@ -15,7 +15,7 @@
 
 #define SAFETENSORS_RANK_MAX 8
 #define SAFETENSORS_NAME_MAX 512            // Bytes of a tensor's name.
-#define SAFETENSORS_TENSORS_MAX 100000      // In one file.
+#define SAFETENSORS_TENSORS_MAX 100000      // In one file, its metadata counted as one.
 #define SAFETENSORS_HEADER_MAX (32u << 20)  // Bytes of JSON; the largest names and shapes fit.
 #define SAFETENSORS_PREFIX_SIZE 8           // Bytes before the JSON.
 

@@ -473,7 +473,8 @@ static void same_bits_hold(hx_backend_t *backend, hx_rng_t *rng)
     const size_t time = 256;
     const size_t channels = 96;
     const size_t count = 2 * time * channels;
-    float *const qkv = put(backend, random_floats(rng, 3 * count), 3 * count);
+    float *const host = random_floats(rng, 3 * count);
+    float *const qkv = put(backend, host, 3 * count);
     float *const results[] = {floats(3 * count), floats(3 * count)};
     for (size_t at = 0; at < 2; at++) {
         float *const out = put(backend, NULL, count);
@@ -503,6 +504,7 @@ static void same_bits_hold(hx_backend_t *backend, hx_rng_t *rng)
         device_drop(backend, stats);
     }
     cr_assert_eq(memcmp(results[0], results[1], 3 * count * sizeof(float)), 0);
+    free(host);
     free(results[0]);
     free(results[1]);
     device_drop(backend, qkv);

@@ -142,7 +142,7 @@ static void *write_lines(void *name)
 Test(hx_log, lines_of_threads_stay_whole, .init = make_path, .fini = drop_path)
 {
     static char text[THREADS * LINES * 200];
-    char names[THREADS][8];
+    char names[THREADS][16];
     pthread_t threads[THREADS];
     const hx_log_conf_t conf = {.level = HX_LOG_INFO, .quiet = true, .file = path};
     cr_assert_eq(hx_log_open(&conf, NULL), HX_OK);
