@@ -56,6 +56,10 @@ typedef struct {
     bool plan_only;          // Print the plan, stop all nodes with status 0.
     bool plan_json;          // As JSON.
 
+    // Asked about every plan before it is sent, where not NULL: HX_E_ARG and a line ends the run.
+    hx_err_t (*check)(void *check_self, const plan_t *plan, hx_fault_t *fault);
+    void *check_self;
+
     // Goals, for the time left; 0: none.
     uint64_t goal_tokens;
     double goal_seconds;
