@@ -86,7 +86,7 @@ Test(trace, longest_name_still_makes_json)
     memset(name, '\n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     trace_t *trace = trace_new(1);
-    trace_add(trace, &(trace_span_t){TRACE_PULL, UINT32_MAX, UINT64_MAX, 0, INT64_MAX / 2});
+    trace_add(trace, &(trace_span_t){TRACE_PULL, UINT32_MAX, INT64_MAX, 0, INT64_MAX / 2});
     blob_t *blob = trace_write(trace, name);
     json_t *const event = json_loadb(blob_data(blob), blob_size(blob), 0, NULL);
     cr_assert_not_null(event);
