@@ -72,46 +72,65 @@ hx_err_t checkpoint_verify(const char *path, hx_fault_t *fault)
     return err;
 }
 
+// What passes over a checkpoint, and remembers the first reason.
+typedef struct {
+    checkpoint_skip_fn *skip;
+    void *skip_self;
+    hx_fault_t first;
+} skipper_t;
+
+static void pass_over(skipper_t *self, const char *line)
+{
+    if (self->first.text[0] == '\0') {
+        snprintf(self->first.text, sizeof self->first.text, "%s", line);
+    }
+    if (self->skip) {
+        self->skip(self->skip_self, line);
+    }
+}
+
+static bool usable(const checkpoint_conf_t *conf, const char *run, uint64_t version, char *path,
+                   skipper_t *skipper)
+{
+    char name[64];
+    hx_fault_t why = {{0}};
+    checkpoint_reader_t *reader = NULL;
+    snprintf(name, sizeof name, CHECKPOINT_PREFIX "%" PRIu64, version);
+    const bool good = checkpoint_path(run, name, path, &why) == HX_OK &&
+                      checkpoint_open(conf, path, true, &reader, &why) == HX_OK;
+    checkpoint_close(&reader);
+    if (!good) {
+        pass_over(skipper, why.text);
+        path[0] = '\0';
+    }
+    return good;
+}
+
 hx_err_t checkpoint_newest(const checkpoint_conf_t *conf, const char *run,
                            char path[CHECKPOINT_PATH_MAX], uint64_t *version,
                            checkpoint_skip_fn *skip, void *skip_self, hx_fault_t *fault)
 {
     checkpoint_entry_t *list = NULL;
     uint32_t count = 0;
+    skipper_t skipper = {.skip = skip, .skip_self = skip_self};
     path[0] = '\0';
     HX_TRY(checkpoint_list(run, &list, &count, fault));
-    hx_fault_t first = {{0}};
+    uint32_t readable = 0;
+    while (readable < count && list[readable].readable) {
+        readable++;
+    }
+    for (uint32_t at = readable; at < count; at++) {
+        pass_over(&skipper, list[at].why);  // They may be the newest: nobody can tell.
+    }
     bool found = false;
-    for (uint32_t at = 0; at < count && !found; at++) {
-        char name[64];
-        char folder[CHECKPOINT_PATH_MAX];
-        hx_fault_t why = {{0}};
-        checkpoint_reader_t *reader = NULL;
-        snprintf(name, sizeof name, CHECKPOINT_PREFIX "%" PRIu64, list[at].version);
-        hx_err_t err = checkpoint_path(run, name, folder, &why);
-        if (err == HX_OK && !list[at].readable) {
-            err = hx_fault(&why, HX_E_FORMAT, "%s", list[at].why);
-        } else if (err == HX_OK) {
-            err = checkpoint_open(conf, folder, true, &reader, &why);
-        }
-        checkpoint_close(&reader);
-        if (err == HX_OK) {
-            found = true;
-            memcpy(path, folder, sizeof folder);
-            *version = list[at].version;
-        } else {
-            if (first.text[0] == '\0') {
-                first = why;
-            }
-            if (skip) {
-                skip(skip_self, why.text);
-            }
-        }
+    for (uint32_t at = 0; at < readable && !found; at++) {
+        found = usable(conf, run, list[at].version, path, &skipper);
+        *version = found ? list[at].version : *version;
     }
     free(list);
     if (count > 0 && !found) {
         return hx_fault(fault, HX_E_FORMAT, "%s: no checkpoint in it can be used: %.512s", run,
-                        first.text);
+                        skipper.first.text);
     }
     return HX_OK;
 }
