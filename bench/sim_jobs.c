@@ -59,7 +59,7 @@ static size_t boundary_size(const sim_work_t *self, const step_job_t *job)
 hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t *rng,
                         hx_time_t *duration)
 {
-    const sim_work_t *const self = worker;
+    sim_work_t *const self = worker;
     const uint32_t context = model_conf(self->model)->context;
     double seconds = 1e-6;
     switch ((worker_job_kind_t)job->kind) {
@@ -68,6 +68,7 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
         *result = profile(self);
         break;
     case WORKER_JOB_OPEN:
+        self->layer_first = job->index;
         seconds = 0.01;
         break;
     case WORKER_JOB_LOAD:
@@ -84,7 +85,8 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
         break;
     case WORKER_JOB_BACKWARD:
         seconds = job->rows * flops_of(self->model, job->index, job->part, true) / self->flops;
-        if (job->index > 0 && (job->flags & WORKER_JOB_BACKWARD_INPUT)) {
+        if (job->index > 0 && job->index == self->layer_first &&
+            (job->flags & WORKER_JOB_BACKWARD_INPUT)) {
             *result = blob_virtual(boundary_size(self, job));
         }
         break;

@@ -20,6 +20,7 @@ typedef struct {
     double nonfinite;         // Chance that a part holds a value that is not finite.
     double save_failure;      // Chance that a checkpoint cannot be written.
     const ps_shard_t *shard;  // Shards only.
+    uint32_t layer_first;     // Of a worker's stage; its OPEN job sets it.
 } sim_work_t;
 
 // One for each role: all are sim_job_fn with a sim_work_t as `worker`.
