@@ -53,7 +53,8 @@ static void answer(line_t *self, node_id_t node, uint32_t number)
     measure_tick(&self->measure, self->now, &self->out);
 }
 
-// Answers every probe as a line of that latency and bandwidth would, with one slow answer of each size.
+// Answers every probe as a line of that latency and bandwidth would, with one slow answer of each
+// size.
 static void answer_all(line_t *self, node_id_t node, double latency, double bandwidth)
 {
     for (uint32_t probe = 0; probe < MEASURE_SMALL + MEASURE_LARGE; probe++) {
