@@ -3,6 +3,7 @@
 #include "net/member.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,11 +12,12 @@
 #define REGISTER_EVERY HX_SEC(1)
 #define WORD_EVERY HX_SEC(5)
 #define ACK_EVERY HX_SEC(2)
+#define ORPHAN_LIMIT HX_SEC(10)
 
 void member_init(member_t *self, const member_conf_t *conf)
 {
     HX_ASSERT(conf->id > NODE_SCHEDULER && conf->model);
-    *self = (member_t){.conf = *conf, .next_ack = HX_TIME_NEVER};
+    *self = (member_t){.conf = *conf, .next_ack = HX_TIME_NEVER, .orphan_at = HX_TIME_NEVER};
 }
 
 void member_clear(member_t *self)
@@ -85,7 +87,21 @@ void member_stopped(member_t *self, step_out_t *out, blob_t *trace)
     step_stop(out, self->stop_status, "%s", self->stop_reason);
 }
 
-// Timers of registration and of PLAN_ACK.
+void member_orphaned(member_t *self, hx_time_t now, step_out_t *out, const char *format, ...)
+{
+    if (self->stopping || self->orphan_at != HX_TIME_NEVER) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(self->orphan_text, sizeof self->orphan_text, format, args);
+    va_end(args);
+    step_note(out, STEP_WARN, "%s", self->orphan_text);
+    self->orphan_at = now + ORPHAN_LIMIT;
+    step_wake(out, self->orphan_at);
+}
+
+// Timers of registration, of PLAN_ACK and of the wait for a last word.
 static member_event_t on_time(member_t *self, hx_time_t now, step_out_t *out)
 {
     const member_conf_t *const conf = &self->conf;
@@ -108,6 +124,13 @@ static member_event_t on_time(member_t *self, hx_time_t now, step_out_t *out)
         }
         step_wake(out, HX_MIN(HX_MIN(self->next_try, self->next_word),
                               self->started_at + conf->join_timeout));
+    }
+    if (self->orphan_at != HX_TIME_NEVER && !self->stopping) {
+        if (now >= self->orphan_at) {
+            step_stop(out, 1, "%s", self->orphan_text);
+            return MEMBER_ENDING;
+        }
+        step_wake(out, self->orphan_at);
     }
     if (self->ack_wanted && !self->stopping) {
         if (now >= self->next_ack) {

@@ -16,7 +16,7 @@ typedef struct {
     char run[PLAN_NAME_MAX];
     char site[PLAN_NAME_MAX];
     char name[PLAN_NAME_MAX];
-    char control[PLAN_ENDPOINT_MAX];    // Own endpoints as others should dial them; empty: none.
+    char control[PLAN_ENDPOINT_MAX];  // Own endpoints as others should dial them; empty: none.
     char data[PLAN_ENDPOINT_MAX];
     char scheduler[PLAN_ENDPOINT_MAX];  // Endpoint to dial.
     uint64_t conf_hash;
@@ -27,27 +27,29 @@ typedef struct {
 } member_conf_t;
 
 typedef enum {
-    MEMBER_OTHER,     // Not the member's event: the role's own.
-    MEMBER_HANDLED,   // Done with; the role need not look.
-    MEMBER_WELCOME,   // The scheduler took us (once).
-    MEMBER_PLAN,      // A new checked plan stands in member->plan.
-    MEMBER_ENDING,    // `out->stop` was set by the member (refused, timeout, scheduler lost), or STOP arrived: the
-                      // role calls member_stopped when it is ready to end (at once if it has nothing to do).
+    MEMBER_OTHER,    // Not the member's event: the role's own.
+    MEMBER_HANDLED,  // Done with; the role need not look.
+    MEMBER_WELCOME,  // The scheduler took us (once).
+    MEMBER_PLAN,     // A new checked plan stands in member->plan.
+    MEMBER_ENDING,  // `out->stop` was set by the member (refused, timeout, scheduler lost), or STOP arrived: the
+    // role calls member_stopped when it is ready to end (at once if it has nothing to do).
 } member_event_t;
 
 typedef struct {
     member_conf_t conf;
     plan_t plan;  // Clear (epoch 0) until the first PLAN.
     bool welcome;
-    bool stopping;      // STOP arrived.
-    int stop_status;    // Exit status that STOP named.
+    bool stopping;    // STOP arrived.
+    int stop_status;  // Exit status that STOP named.
     char stop_reason[WIRE_TEXT_MAX];
     hx_time_t started_at;
     hx_time_t next_try;
-    hx_time_t next_word;  // Of the line that says what is waited for.
-    bool ack_wanted;      // PLAN_ACK is being repeated,
-    uint64_t ack_version; // with this version,
-    hx_time_t next_ack;   // then.
+    hx_time_t next_word;   // Of the line that says what is waited for.
+    bool ack_wanted;       // PLAN_ACK is being repeated,
+    uint64_t ack_version;  // with this version,
+    hx_time_t next_ack;    // then.
+    hx_time_t orphan_at;  // Without a peer that it needs it ends then, unless STOP says why before.
+    char orphan_text[WIRE_TEXT_MAX];
 } member_t;
 
 void member_init(member_t *self, const member_conf_t *conf);
@@ -60,6 +62,12 @@ member_event_t member_step(member_t *self, const step_in_t *in, step_out_t *out)
 void member_ready(member_t *self, uint64_t version, hx_time_t now, step_out_t *out);
 // The lead has been heard: no more repeats of PLAN_ACK.
 void member_heard(member_t *self);
+
+// A peer without which this node cannot go on is gone: the scheduler will notice, too, and say STOP with the true
+// reason, which may be on its way already. So the node waits for it, at most 10 s, and only then ends by itself
+// with status 1 and this text.
+void member_orphaned(member_t *self, hx_time_t now, step_out_t *out, const char *format, ...)
+    HX_PRINTF(4, 5);
 
 // Answers STOP with STOPPED (with `trace`, or NULL) and ends the role with the status that STOP named.
 void member_stopped(member_t *self, step_out_t *out, blob_t *trace);

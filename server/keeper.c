@@ -454,8 +454,9 @@ static void on_lost(keeper_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     if (in->peer == member_lead(&self->member)) {
-        step_stop(out, 1, "the lead %s is gone: nothing was heard of it for too long",
-                  plan->nodes[plan->lead].name);
+        member_orphaned(&self->member, in->now, out,
+                        "the lead %s is gone: nothing was heard of it for too long",
+                        plan->nodes[plan->lead].name);
         return;
     }
     const uint32_t node = plan_node_of(plan, in->peer);

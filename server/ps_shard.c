@@ -436,13 +436,15 @@ static void on_job(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 static void on_lost(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 {
     if (self->seated && in->peer == member_lead(&self->member)) {
-        step_stop(out, 1, "the lead %s is gone: nothing was heard of it for too long",
-                  peer_name(self, in->peer));
+        member_orphaned(&self->member, in->now, out,
+                        "the lead %s is gone: nothing was heard of it for too long",
+                        peer_name(self, in->peer));
         return;
     }
     if (self->seated && !self->loaded && in->peer == member_keeper(&self->member)) {
-        step_stop(out, 1, "the keeper %s is gone, from which values were being loaded",
-                  peer_name(self, in->peer));
+        member_orphaned(&self->member, in->now, out,
+                        "the keeper %s is gone, from which values were being loaded",
+                        peer_name(self, in->peer));
         return;
     }
     uint32_t kept = 0;

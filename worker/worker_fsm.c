@@ -184,8 +184,9 @@ static void on_lost(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
         needed = needed || self->seat.blocks[block].node == in->peer;
     }
     if (needed) {
-        step_stop(out, 1, "the %s %s is gone: nothing was heard of it for too long",
-                  plan_role_name(node->role), node->name);
+        member_orphaned(&self->member, in->now, out,
+                        "the %s %s is gone: nothing was heard of it for too long",
+                        plan_role_name(node->role), node->name);
     } else {
         worker_run_lost(self, in, out);
     }
