@@ -428,6 +428,9 @@ hx_err_t conf_check(const conf_t *conf, hx_fault_t *fault)
         return refuse(conf, "train.tokens", fault,
                       "the run has no goal: give train.tokens, train.seconds or train.target_loss");
     }
+    if (conf->sync.agreement > 0) {
+        return refuse(conf, "sync.agreement", fault, "known, but not in this version: use 0");
+    }
     if (conf->sync.local_steps > 1) {
         return refuse(conf, "sync.local_steps", fault,
                       "belongs to sync.mode = local, which is not in "
