@@ -21,7 +21,7 @@
 #include <stdlib.h>
 
 #define ALIGN_FLOATS 16u            // Every region begins on a cache line.
-#define LOGITS_ROWS_INFERENCE 256u  // Where no backward will want the logits of all rows.
+#define LOGITS_ROWS_INFERENCE 512u  // Where no backward will want the logits of all rows.
 
 // Where everything of a set lies, in floats from its start.
 typedef struct {

@@ -4,8 +4,6 @@
 
 #include "model/model_gpt2.h"
 
-#define LOGITS_CHUNK_ROWS 256u  // Logits made and then read at once, while they are near.
-
 static size_t positions(const layer_call_t *call)
 {
     return call->rows * call->time;
@@ -361,11 +359,14 @@ static hx_err_t head_product(const layer_call_t *call, const float *norm, size_t
     return gemm(call, &args);
 }
 
+// As many rows at once as there is room for. Smaller pieces would find their logits still in cache,
+// but measured slower: each has to go through the whole matrix again (12 % for 256 rows of 1024, at
+// 50304 x 384).
 hx_err_t layer_kind_loss(const layer_call_t *call, bool gradient)
 {
     const size_t count = positions(call);
     HX_ASSERT(!gradient || call->logits_rows >= count);
-    const size_t step = HX_MIN(call->logits_rows, LOGITS_CHUNK_ROWS);
+    const size_t step = call->logits_rows;
     for (size_t first = 0; first < count; first += step) {
         float *const logits = call->logits + (gradient ? first * call->logits_pitch : 0);
         const size_t rows = HX_MIN(step, count - first);
