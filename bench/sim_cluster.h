@@ -65,7 +65,7 @@ node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server);
 // - no committed contribution has a lag above the bound;
 // - versions follow one another; weights are positive and sum to 1; tokens add up;
 // - a shard is never sent a COMMIT of v + 2 before all have applied v + 1;
-// - under staleness 0 every round but the last has exactly N rows;
+// - under staleness 0 and a full quorum every round but the last has exactly N rows;
 // - no message goes where nobody dialled; the run ends before the limit.
 void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report);
 
