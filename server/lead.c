@@ -209,7 +209,7 @@ static void final_step(lead_t *self, hx_time_t now, step_out_t *out)
     }
     lead_pin_step(self, now, out);
     if (!self->pin.active && self->final_asked) {
-        if (!self->ending) {
+        if (!self->ending && self->status == 0) {
             snprintf(self->reason, sizeof self->reason, "all %" PRIu64 " tokens are trained on",
                      self->conf.tokens);
         }
