@@ -10,8 +10,8 @@
 // Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`.
 uint32_t hx_distance(const char *a, const char *b);
 
-// The word of `list` with the fewest edits from `word` (the first among equals), or NULL if `list` is
-// empty. The answer points into `list`.
+// The word of `list` with the fewest edits from `word` (the first among equals), or NULL if `list`
+// is empty. The answer points into `list`.
 const char *hx_nearest(const char *word, const char *const *list, size_t count);
 
 #endif

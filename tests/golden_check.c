@@ -354,12 +354,18 @@ static int read_options(int argc, char **argv, options_t *options)
         switch (option) {
         case 't':
             options->threads = (int)count_of(optarg);
+            if (options->threads == 0) {
+                return usage("--threads wants a whole number from 1");
+            }
             break;
         case 'r':
             options->recompute = true;
             break;
         case 'n':
             options->rows = count_of(optarg);
+            if (options->rows == 0) {
+                return usage("--rows wants a whole number from 1");
+            }
             break;
         case 'h':
             fputs(help, stdout);

@@ -1,9 +1,8 @@
-// layer_test - gradients against finite differences, and that no way of running a model changes
-// them: cuts into stages, microbatches, recompute, a backward in two parts, schedules with sets in
-// flight.
+// layer_test - no way of running a model changes its loss or gradients: cuts into stages,
+// microbatches, recompute, a backward in two parts, schedules with sets in flight.
 
 #include "model/layer.h"
-#include "tensor/hx_rng.h"
+#include "tests/support/layer_world.h"
 #include "tests/support/seed.h"
 
 #include <criterion/criterion.h>
@@ -13,134 +12,6 @@
 #include <string.h>
 
 #define STAGES 8u
-#define MICROS 4u
-#define GROUPS 16u
-
-// A model with parameters, gradients and data, all in plain memory.
-typedef struct {
-    hx_backend_t *backend;
-    model_t *model;
-    float *params[GROUPS];
-    float *grads[GROUPS];
-    int32_t *tokens;   // (rows, context)
-    int32_t *targets;  // (rows, context)
-    uint32_t rows;
-} world_t;
-
-static void randomise(hx_rng_t *rng, float *to, uint64_t count, double deviation, double mean)
-{
-    for (uint64_t index = 0; index < count; index++) {
-        to[index] = (float)(mean + deviation * hx_rng_normal(rng));
-    }
-}
-
-static world_t world_new(hx_rng_t *rng, uint32_t layers, uint32_t rows)
-{
-    const uint32_t heads = 1 + (uint32_t)hx_rng_below(rng, 3);
-    const model_conf_t conf = {
-        .family = MODEL_GPT2,
-        .layers = layers,
-        .heads = heads,
-        .channels = heads * (uint32_t)(4 + hx_rng_below(rng, 9)),
-        .context = 5 + (uint32_t)hx_rng_below(rng, 12),
-        .vocab = 11 + (uint32_t)hx_rng_below(rng, 40),
-        .ln_eps = 1e-5,
-    };
-    world_t world = {.backend = hx_backend_cpu_new(1), .rows = rows};
-    cr_assert_eq(model_open(&conf, &world.model, NULL), HX_OK);
-    for (uint32_t index = 0; index < model_groups_count(world.model); index++) {
-        const model_group_t *const group = model_group(world.model, index);
-        world.params[index] = calloc(group->size, sizeof(float));
-        world.grads[index] = calloc(group->size, sizeof(float));
-        for (uint32_t at = 0; at < group->tensors_count; at++) {
-            const model_tensor_t *const tensor =
-                model_tensor(world.model, group->tensors_first + at);
-            randomise(rng, world.params[index] + tensor->offset, tensor->size, 0.3,
-                      tensor->init == MODEL_INIT_ONES ? 1 : 0);
-        }
-    }
-    const size_t count = (size_t)rows * conf.context;
-    world.tokens = calloc(count, sizeof(int32_t));
-    world.targets = calloc(count, sizeof(int32_t));
-    for (size_t at = 0; at < count; at++) {
-        world.tokens[at] = (int32_t)hx_rng_below(rng, conf.vocab);
-        world.targets[at] = (int32_t)hx_rng_below(rng, conf.vocab);
-    }
-    return world;
-}
-
-static void world_end(world_t *world)
-{
-    for (uint32_t group = 0; group < model_groups_count(world->model); group++) {
-        free(world->params[group]);
-        free(world->grads[group]);
-    }
-    free(world->tokens);
-    free(world->targets);
-    model_destroy(&world->model);
-    hx_backend_destroy(&world->backend);
-}
-
-static void clear_grads(world_t *world)
-{
-    for (uint32_t group = 0; group < model_groups_count(world->model); group++) {
-        memset(world->grads[group], 0, sizeof(float) * model_group(world->model, group)->size);
-    }
-}
-
-// A stage with one activation set for each microbatch; parameters and gradients are the world's.
-typedef struct {
-    layer_span_t *span;
-    layer_set_t sets[MICROS];
-    const float *params[GROUPS];
-    float *grads[GROUPS];
-    layer_weights_t weights;
-    uint32_t first;
-    uint32_t last;
-} stage_t;
-
-static stage_t *stage_new(const world_t *world, const layer_conf_t *conf)
-{
-    stage_t *const stage = calloc(1, sizeof *stage);
-    uint32_t groups[GROUPS];
-    cr_assert_eq(layer_open(conf, &stage->span), HX_OK);
-    const uint32_t count = layer_groups(stage->span, groups);
-    for (uint32_t at = 0; at < count; at++) {
-        stage->params[at] = world->params[groups[at]];
-        stage->grads[at] = world->grads[groups[at]];
-    }
-    for (uint32_t micro = 0; micro < MICROS; micro++) {
-        cr_assert_eq(world->backend->ops->alloc(world->backend, layer_set_size(conf),
-                                                &stage->sets[micro].memory),
-                     HX_OK);
-        // What a set held before must not matter.
-        memset(stage->sets[micro].memory, 0xff, layer_set_size(conf));
-        stage->sets[micro].rows = conf->rows;
-        stage->sets[micro].time = model_conf(world->model)->context;
-    }
-    stage->weights = (layer_weights_t){.params = stage->params, .grads = stage->grads};
-    stage->first = conf->first;
-    stage->last = conf->last;
-    return stage;
-}
-
-static void stage_end(const world_t *world, stage_t *stage)
-{
-    for (uint32_t micro = 0; micro < MICROS; micro++) {
-        world->backend->ops->release(world->backend, &stage->sets[micro].memory);
-    }
-    layer_destroy(&stage->span);
-    free(stage);
-}
-
-static layer_conf_t conf_of(const world_t *world, uint32_t first, uint32_t last, uint32_t rows)
-{
-    return (layer_conf_t){.backend = world->backend,
-                          .model = world->model,
-                          .first = first,
-                          .last = last,
-                          .rows = rows};
-}
 
 // How a whole step is run.
 typedef struct {
@@ -152,7 +23,7 @@ typedef struct {
     bool gpipe;  // All forwards before the first backward.
 } way_t;
 
-static void forward(const world_t *world, stage_t **stages, const way_t *way, uint32_t micro,
+static void forward(const world_t *world, world_stage_t **stages, const way_t *way, uint32_t micro,
                     double *loss)
 {
     const uint32_t context = model_conf(world->model)->context;
@@ -160,7 +31,7 @@ static void forward(const world_t *world, stage_t **stages, const way_t *way, ui
     const size_t at = (size_t)micro * rows * context;
     const double scale = 1.0 / ((double)world->rows * context);
     for (uint32_t index = 0; index < way->stages; index++) {
-        stage_t *const stage = stages[index];
+        world_stage_t *const stage = stages[index];
         double sum = 0;
         if (index > 0) {
             memcpy(layer_input(stage->span, &stage->sets[micro]),
@@ -176,10 +47,10 @@ static void forward(const world_t *world, stage_t **stages, const way_t *way, ui
     }
 }
 
-static void backward(stage_t **stages, const way_t *way, uint32_t micro)
+static void backward(world_stage_t **stages, const way_t *way, uint32_t micro)
 {
     for (uint32_t index = way->stages; index-- > 0;) {
-        stage_t *const stage = stages[index];
+        world_stage_t *const stage = stages[index];
         if (index + 1 < way->stages) {
             memcpy(layer_output(stage->span, &stage->sets[micro]),
                    layer_input(stages[index + 1]->span, &stages[index + 1]->sets[micro]),
@@ -195,15 +66,15 @@ static void backward(stage_t **stages, const way_t *way, uint32_t micro)
 // Runs a step the given way; gradients in world->grads. Returns the summed loss.
 static double run(world_t *world, const way_t *way)
 {
-    stage_t *stages[STAGES];
+    world_stage_t *stages[STAGES];
     double loss = 0;
     for (uint32_t index = 0; index < way->stages; index++) {
         layer_conf_t conf =
-            conf_of(world, way->cuts[index], way->cuts[index + 1], world->rows / way->micros);
+            world_conf(world, way->cuts[index], way->cuts[index + 1], world->rows / way->micros);
         conf.recompute = way->recompute;
-        stages[index] = stage_new(world, &conf);
+        stages[index] = world_stage_new(world, &conf);
     }
-    clear_grads(world);
+    world_clear_grads(world);
     for (uint32_t micro = 0; way->gpipe && micro < way->micros; micro++) {
         forward(world, stages, way, micro, &loss);
     }
@@ -219,7 +90,7 @@ static double run(world_t *world, const way_t *way)
                                                &stages[index]->weights),
                          HX_OK);
         }
-        stage_end(world, stages[index]);
+        world_stage_end(world, stages[index]);
     }
     return loss;
 }
@@ -354,156 +225,15 @@ Test(layer, no_cut_microbatch_or_order_changes_loss_or_gradient)
     }
 }
 
-// A scalar of one layer alone: the loss of the head; else the product of its output with a fixed
-// random tensor, which is then the gradient of that output.
 typedef struct {
-    world_t *world;
-    stage_t *stage;
-    float *x;       // The layer's input, if it has one.
-    float *weight;  // The fixed tensor, if it has an output.
-    size_t stream;  // Elements of either.
-} probe_t;
-
-static double probe_value(const probe_t *probe)
-{
-    stage_t *const stage = probe->stage;
-    const bool embed = stage->first == 0;
-    const bool head = stage->last == model_layers_count(probe->world->model);
-    double value = 0;
-    if (!embed) {
-        memcpy(layer_input(stage->span, &stage->sets[0]), probe->x, sizeof(float) * probe->stream);
-    }
-    cr_assert_eq(layer_forward(stage->span, &stage->sets[0], &stage->weights,
-                               embed ? probe->world->tokens : NULL,
-                               head ? probe->world->targets : NULL, 1, &value),
-                 HX_OK);
-    if (head) {
-        return value;
-    }
-    const float *const out = layer_output(stage->span, &stage->sets[0]);
-    value = 0;
-    for (size_t at = 0; at < probe->stream; at++) {
-        value += (double)out[at] * (double)probe->weight[at];
-    }
-    return value;
-}
-
-// The derivative along `direction` in `at`, of fourth order in the step.
-static double slope(const probe_t *probe, float *at, const float *direction, size_t count)
-{
-    const double step = 0.02;
-    double values[4];
-    float *const kept = calloc(count, sizeof *kept);
-    memcpy(kept, at, sizeof *kept * count);
-    for (uint32_t index = 0; index < 4; index++) {
-        static const double steps[] = {-2, -1, 1, 2};
-        for (size_t element = 0; element < count; element++) {
-            at[element] =
-                (float)((double)kept[element] + step * steps[index] * (double)direction[element]);
-        }
-        values[index] = probe_value(probe);
-    }
-    memcpy(at, kept, sizeof *kept * count);
-    free(kept);
-    return (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step);
-}
-
-static double dot(const float *a, const float *b, size_t count)
-{
-    double sum = 0;
-    for (size_t at = 0; at < count; at++) {
-        sum += (double)a[at] * (double)b[at];
-    }
-    return sum;
-}
-
-// The slope along the gradient itself, scaled to length 1, is the gradient's norm; along a random
-// one it is their product.
-static void check_slopes(hx_rng_t *rng, const probe_t *probe, const char *name, float *at,
-                         const float *gradient, size_t count)
-{
-    float *const direction = calloc(count, sizeof *direction);
-    const double norm = sqrt(dot(gradient, gradient, count));
-    cr_assert(norm > 0 && isfinite(norm), "%s has no gradient", name);
-    for (uint32_t round = 0; round < 3; round++) {
-        randomise(rng, direction, count, 1, 0);
-        if (round == 0) {
-            memcpy(direction, gradient, sizeof *direction * count);
-        }
-        const double length = sqrt(dot(direction, direction, count));
-        for (size_t element = 0; element < count; element++) {
-            direction[element] = (float)((double)direction[element] / length);
-        }
-        const double wanted = dot(direction, gradient, count);
-        const double found = slope(probe, at, direction, count);
-        cr_assert_float_eq(found, wanted, 2e-3 * norm, "%s: slope %g, gradient gives %g of %g",
-                           name, found, wanted, norm);
-    }
-    free(direction);
-}
-
-static void check_layer(hx_rng_t *rng, world_t *world, uint32_t layer)
-{
-    const layer_conf_t conf = conf_of(world, layer, layer + 1, world->rows);
-    const bool head = layer + 1 == model_layers_count(world->model);
-    probe_t probe = {.world = world, .stage = stage_new(world, &conf)};
-    stage_t *const stage = probe.stage;
-    probe.stream = layer_boundary_size(stage->span, &stage->sets[0]) / sizeof(float);
-    probe.x = calloc(probe.stream, sizeof(float));
-    probe.weight = calloc(probe.stream, sizeof(float));
-    randomise(rng, probe.x, probe.stream, 1, 0);
-    randomise(rng, probe.weight, probe.stream, 1, 0);
-    clear_grads(world);
-    probe_value(&probe);
-    if (!head) {
-        memcpy(layer_output(stage->span, &stage->sets[0]), probe.weight,
-               sizeof(float) * probe.stream);
-    }
-    cr_assert_eq(layer_backward(stage->span, &stage->sets[0], &stage->weights), HX_OK);
-    if (layer > 0) {
-        float *const dx = calloc(probe.stream, sizeof *dx);
-        memcpy(dx, layer_input(stage->span, &stage->sets[0]), sizeof *dx * probe.stream);
-        check_slopes(rng, &probe, "input", probe.x, dx, probe.stream);
-        free(dx);
-    }
-    for (uint32_t index = 0; index < model_tensors_count(world->model); index++) {
-        const model_tensor_t *const tensor = model_tensor(world->model, index);
-        uint32_t groups[GROUPS];
-        const uint32_t count = layer_groups(stage->span, groups);
-        for (uint32_t at = 0; at < count; at++) {
-            if (groups[at] == tensor->group) {
-                check_slopes(rng, &probe, tensor->name,
-                             world->params[tensor->group] + tensor->offset,
-                             world->grads[tensor->group] + tensor->offset, tensor->size);
-            }
-        }
-    }
-    free(probe.x);
-    free(probe.weight);
-    stage_end(world, stage);
-}
-
-Test(layer, gradients_equal_finite_differences)
-{
-    hx_rng_t rng = hx_rng_seed(seed_of("finite differences"));
-    for (uint32_t round = 0; round < 4; round++) {
-        world_t world = world_new(&rng, 1, 2);
-        for (uint32_t layer = 0; layer < model_layers_count(world.model); layer++) {
-            check_layer(&rng, &world, layer);
-        }
-        world_end(&world);
-    }
-}
-
-typedef struct {
-    uint32_t groups[GROUPS];
+    uint32_t groups[WORLD_GROUPS];
     uint32_t count;
 } done_t;
 
 static void note_done(void *done_self, uint32_t group)
 {
     done_t *const done = done_self;
-    cr_assert_lt(done->count, GROUPS);
+    cr_assert_lt(done->count, WORLD_GROUPS);
     done->groups[done->count++] = group;
 }
 
@@ -511,8 +241,8 @@ Test(layer, announces_each_group_once_deepest_first)
 {
     hx_rng_t rng = hx_rng_seed(seed_of("announcements"));
     world_t world = world_new(&rng, 2, 1);
-    const layer_conf_t conf = conf_of(&world, 0, 4, 1);
-    stage_t *stage = stage_new(&world, &conf);
+    const layer_conf_t conf = world_conf(&world, 0, 4, 1);
+    world_stage_t *stage = world_stage_new(&world, &conf);
     done_t done = {.count = 0};
     double loss = 0;
     stage->weights.group_done = note_done;
@@ -524,15 +254,15 @@ Test(layer, announces_each_group_once_deepest_first)
     // ln_f first; wte only when the embedding too has added its share.
     cr_assert_eq(done.count, 5);
     cr_assert_arr_eq(done.groups, ((uint32_t[]){4, 3, 2, 0, 1}), 5 * sizeof(uint32_t));
-    stage_end(&world, stage);
+    world_stage_end(&world, stage);
 
-    const layer_conf_t tail = conf_of(&world, 2, 4, 1);
-    stage = stage_new(&world, &tail);
+    const layer_conf_t tail = world_conf(&world, 2, 4, 1);
+    stage = world_stage_new(&world, &tail);
     stage->weights.group_done = note_done;
     stage->weights.done_self = &done;
     done.count = 0;
-    randomise(&rng, layer_input(stage->span, stage->sets),
-              layer_boundary_size(stage->span, stage->sets) / sizeof(float), 1, 0);
+    world_randomise(&rng, layer_input(stage->span, stage->sets),
+                    layer_boundary_size(stage->span, stage->sets) / sizeof(float), 1, 0);
     cr_assert_eq(
         layer_forward(stage->span, stage->sets, &stage->weights, NULL, world.targets, 1, &loss),
         HX_OK);
@@ -541,7 +271,7 @@ Test(layer, announces_each_group_once_deepest_first)
     cr_assert_eq(layer_backward_weight(stage->span, stage->sets, &stage->weights), HX_OK);
     cr_assert_eq(done.count, 3);
     cr_assert_arr_eq(done.groups, ((uint32_t[]){0, 4, 3}), 3 * sizeof(uint32_t));
-    stage_end(&world, stage);
+    world_stage_end(&world, stage);
     world_end(&world);
 }
 
@@ -575,9 +305,9 @@ Test(layer, refuses_tokens_and_targets_outside_the_vocabulary)
 {
     hx_rng_t rng = hx_rng_seed(seed_of("outside"));
     world_t world = world_new(&rng, 1, 1);
-    const layer_conf_t conf = conf_of(&world, 0, 3, 1);
+    const layer_conf_t conf = world_conf(&world, 0, 3, 1);
     const int32_t vocab = (int32_t)model_conf(world.model)->vocab;
-    stage_t *const stage = stage_new(&world, &conf);
+    world_stage_t *const stage = world_stage_new(&world, &conf);
     double loss = 0;
     int32_t *const places[] = {world.tokens, world.targets};
     for (size_t index = 0; index < HX_COUNT(places); index++) {
@@ -588,7 +318,7 @@ Test(layer, refuses_tokens_and_targets_outside_the_vocabulary)
                      HX_E_ARG);
         places[index][1] = kept;
     }
-    stage_end(&world, stage);
+    world_stage_end(&world, stage);
     world_end(&world);
 }
 
@@ -598,9 +328,9 @@ Test(layer, inference_gives_the_loss_of_training_and_its_logits)
     world_t world = world_new(&rng, 3, 2);
     way_t way = plain(&world);
     const double wanted = run(&world, &way);
-    layer_conf_t conf = conf_of(&world, 0, model_layers_count(world.model), 2);
+    layer_conf_t conf = world_conf(&world, 0, model_layers_count(world.model), 2);
     conf.inference = true;
-    stage_t *const stage = stage_new(&world, &conf);
+    world_stage_t *const stage = world_stage_new(&world, &conf);
     const uint32_t context = model_conf(world.model)->context;
     const uint32_t vocab = model_conf(world.model)->vocab;
     double loss = 0;
@@ -634,7 +364,7 @@ Test(layer, inference_gives_the_loss_of_training_and_its_logits)
     }
     free(shorter);
     free(logits);
-    stage_end(&world, stage);
+    world_stage_end(&world, stage);
     world_end(&world);
 }
 
