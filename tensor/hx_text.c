@@ -9,8 +9,8 @@
 uint32_t hx_distance(const char *a, const char *b)
 {
     HX_ASSERT(a && b);
-    const size_t a_size = strnlen(a, HX_WORD_MAX);
-    const size_t b_size = strnlen(b, HX_WORD_MAX);
+    const size_t a_size = HX_MIN(strlen(a), HX_WORD_MAX);
+    const size_t b_size = HX_MIN(strlen(b), HX_WORD_MAX);
     uint32_t rows[3][HX_WORD_MAX + 1] = {0};
     for (size_t y = 0; y <= b_size; y++) {
         rows[0][y] = (uint32_t)y;

@@ -26,6 +26,7 @@ typedef struct {
 static const exception_t IO[] = {
     {"tensor/hx.c", "says on standard error which assertion failed"},
     {"tensor/hx_log.c", "writes the log"},
+    {"model/model_file.c", "maps and writes the files of models"},
     {"net/conf.c", "reads the configuration file"},
     {"net/conf_print.c", "writes to a stream"},
     {"net/options.c", "reads the command line, prints help"},
