@@ -22,8 +22,9 @@ typedef enum {
     SCHED_JOB_TRACE,  // blob: a node's trace events, a line of JSON each; index: the node's number, from 0;
                       // flags 1: the blob is that node's name (sent before its events).
     SCHED_JOB_SUMMARY,  // blob: summary.json. Also ends trace.json. Its end is the end of the role.
-    SCHED_JOB_PLAN,     // blob: the plan as text (flags 0) or JSON (flags 1). Printed on standard
-                        // output if the run is plan_only (version 1), else kept as plan.json.
+    SCHED_JOB_PLAN,  // blob: the plan as text, or as JSON (flags 1). Printed on standard output if the run is
+                     // plan_only (version 1), else kept as plan.json. flags 2: the run resumes, and
+                     // metrics.jsonl goes on.
 } sched_job_kind_t;
 
 typedef struct {

@@ -164,7 +164,8 @@ static void run_plan_job(const sched_t *self, step_out_t *out)
     }
     blob_t *blob = blob_copy(text, strlen(text));
     const step_job_t job = {.kind = SCHED_JOB_PLAN,
-                            .flags = json ? 1 : 0,
+                            .flags = (json ? 1u : 0u) |
+                                     (self->plan.resume != PLAN_RESUME_NONE ? 2u : 0u),
                             .version = self->conf.plan_only ? 1 : 0,
                             .blob = blob};
     step_run(out, &job);

@@ -1,0 +1,254 @@
+// sched_jobs - plain files through stdio.
+
+#include "scheduler/sched_jobs.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "scheduler/sched.h"
+
+struct sched_jobs {
+    char folder[PATH_MAX];  // Empty: no files.
+    bool resumed;
+    FILE *metrics;
+    FILE *trace;
+    bool trace_begun;  // An event was written: the next needs a comma.
+};
+
+static hx_err_t make_folder(const char *path, hx_fault_t *fault)
+{
+    char part[PATH_MAX];
+    const size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part - 32) {
+        return hx_fault(fault, HX_E_ARG, "the folder \"%.200s\" has no usable name", path);
+    }
+    memcpy(part, path, length + 1);
+    for (size_t at = 1; at <= length; at++) {
+        if (part[at] == '/' || part[at] == '\0') {
+            const char kept = part[at];
+            part[at] = '\0';
+            if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+                return hx_fault(fault, HX_E_IO, "cannot make the folder %s: %s (run.directory)",
+                                part, strerror(errno));
+            }
+            part[at] = kept;
+        }
+    }
+    if (access(path, W_OK | X_OK) != 0) {
+        return hx_fault(fault, HX_E_IO, "cannot write into %s: %s (run.directory)", path,
+                        strerror(errno));
+    }
+    return HX_OK;
+}
+
+hx_err_t sched_jobs_open(const char *folder, sched_jobs_t **out, hx_fault_t *fault)
+{
+    if (folder) {
+        char log[PATH_MAX];
+        const int length = snprintf(log, sizeof log, "%s/log", folder);
+        if (length < 0 || (size_t)length >= sizeof log) {
+            return hx_fault(fault, HX_E_ARG, "the name of the run's folder is too long");
+        }
+        HX_TRY(make_folder(log, fault));
+        HX_TRY(make_folder(folder, fault));
+    }
+    sched_jobs_t *const self = hx_new(1, sizeof *self);
+    if (folder) {
+        snprintf(self->folder, sizeof self->folder, "%s", folder);
+    }
+    *out = self;
+    return HX_OK;
+}
+
+void sched_jobs_destroy(sched_jobs_t **self_p)
+{
+    sched_jobs_t *const self = *self_p;
+    if (self) {
+        if (self->metrics) {
+            fclose(self->metrics);
+        }
+        if (self->trace) {
+            fclose(self->trace);
+        }
+        free(self);
+        *self_p = NULL;
+    }
+}
+
+static hx_err_t last_error(void)
+{
+    return errno == ENOSPC || errno == EDQUOT ? HX_E_NOSPC : HX_E_IO;
+}
+
+static void path_of(const sched_jobs_t *self, const char *file, char *out)
+{
+    // The folder left room for its longest file when it was made.
+    const int length = snprintf(out, PATH_MAX, "%s/%s", self->folder, file);
+    HX_ASSERT(length > 0 && length < PATH_MAX);
+}
+
+// Closes; what stdio still held may fail to be written here.
+static hx_err_t close_synced(FILE **file)
+{
+    const bool written = fflush(*file) == 0 && fsync(fileno(*file)) == 0;
+    const hx_err_t err = written ? HX_OK : last_error();
+    const bool closed = fclose(*file) == 0;
+    *file = NULL;
+    return err != HX_OK ? err : closed ? HX_OK : last_error();
+}
+
+static hx_err_t write_whole(const sched_jobs_t *self, const char *name, const blob_t *text)
+{
+    char part[PATH_MAX];
+    char path[PATH_MAX];
+    char part_name[64];
+    snprintf(part_name, sizeof part_name, "%s.tmp", name);
+    path_of(self, part_name, part);
+    path_of(self, name, path);
+    FILE *file = fopen(part, "w");
+    if (!file) {
+        return last_error();
+    }
+    const size_t size = blob_size(text);
+    const bool written = fwrite(blob_data(text), 1, size, file) == size && fputc('\n', file) != EOF;
+    const hx_err_t failed = written ? HX_OK : last_error();
+    const hx_err_t closed = close_synced(&file);
+    if (failed != HX_OK || closed != HX_OK) {
+        unlink(part);
+        return failed != HX_OK ? failed : closed;
+    }
+    return rename(part, path) == 0 ? HX_OK : last_error();
+}
+
+static hx_err_t write_metrics(sched_jobs_t *self, const blob_t *line)
+{
+    if (!self->metrics) {
+        char path[PATH_MAX];
+        path_of(self, "metrics.jsonl", path);
+        self->metrics = fopen(path, self->resumed ? "a" : "w");
+        if (!self->metrics) {
+            return last_error();
+        }
+    }
+    const size_t size = blob_size(line);
+    const bool written = fwrite(blob_data(line), 1, size, self->metrics) == size &&
+                         fputc('\n', self->metrics) != EOF && fflush(self->metrics) == 0;
+    return written ? HX_OK : last_error();
+}
+
+// ---- Trace: {"traceEvents": [...]}, processes numbered as nodes, named by metadata events ----
+
+static hx_err_t put_event(sched_jobs_t *self, const json_t *event)
+{
+    if (!self->trace) {
+        char path[PATH_MAX];
+        path_of(self, "trace.json.tmp", path);
+        self->trace = fopen(path, "w");
+        if (!self->trace) {
+            return last_error();
+        }
+        fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", self->trace);
+    }
+    fputs(self->trace_begun ? ",\n" : "", self->trace);
+    self->trace_begun = true;
+    return json_dumpf(event, self->trace, JSON_COMPACT) == 0 ? HX_OK : last_error();
+}
+
+static hx_err_t name_process(sched_jobs_t *self, uint32_t index, const blob_t *name)
+{
+    json_t *const event = json_pack("{s:s, s:s, s:i, s:i, s:{s:s%}}", "name", "process_name", "ph",
+                                    "M", "pid", (int)index + 1, "tid", 1, "args", "name",
+                                    (const char *)blob_data(name), blob_size(name));
+    if (!event) {
+        return HX_E_FORMAT;
+    }
+    const hx_err_t err = put_event(self, event);
+    json_decref(event);
+    return err;
+}
+
+// What is no JSON object is left out: it must not spoil the events of other nodes.
+static hx_err_t add_events(sched_jobs_t *self, uint32_t index, const blob_t *events)
+{
+    const char *at = blob_data(events);
+    const char *const end = at ? at + blob_size(events) : at;
+    while (at < end) {
+        const char *const newline = memchr(at, '\n', (size_t)(end - at));
+        const char *const stop = newline ? newline : end;
+        json_t *const event = json_loadb(at, (size_t)(stop - at), 0, NULL);
+        if (json_is_object(event)) {
+            (void)json_object_set_new(event, "pid", json_integer((json_int_t)index + 1));
+            (void)json_object_set_new(event, "tid", json_integer(1));
+            const hx_err_t err = put_event(self, event);
+            if (err != HX_OK) {
+                json_decref(event);
+                return err;
+            }
+        }
+        json_decref(event);
+        at = newline ? newline + 1 : end;
+    }
+    return HX_OK;
+}
+
+static hx_err_t end_trace(sched_jobs_t *self)
+{
+    if (!self->trace) {
+        return HX_OK;
+    }
+    char part[PATH_MAX];
+    char path[PATH_MAX];
+    path_of(self, "trace.json.tmp", part);
+    path_of(self, "trace.json", path);
+    fputs("\n]}\n", self->trace);
+    HX_TRY(close_synced(&self->trace));
+    return rename(part, path) == 0 ? HX_OK : last_error();
+}
+
+// ---- Dispatch ----
+
+static hx_err_t show_plan(sched_jobs_t *self, const step_job_t *job)
+{
+    self->resumed = (job->flags & 2) != 0;
+    if (job->version == 1) {
+        const size_t size = blob_size(job->blob);
+        const bool written = fwrite(blob_data(job->blob), 1, size, stdout) == size &&
+                             ((job->flags & 1) == 0 || fputc('\n', stdout) != EOF) &&
+                             fflush(stdout) == 0;
+        return written ? HX_OK : last_error();
+    }
+    return self->folder[0] ? write_whole(self, "plan.json", job->blob) : HX_OK;
+}
+
+hx_err_t sched_jobs_run(void *self_p, step_job_t *job, blob_t **result)
+{
+    sched_jobs_t *const self = self_p;
+    *result = NULL;
+    if (job->kind == SCHED_JOB_PLAN) {
+        return show_plan(self, job);
+    }
+    if (!self->folder[0]) {
+        return HX_OK;
+    }
+    switch (job->kind) {
+    case SCHED_JOB_METRICS:
+        return write_metrics(self, job->blob);
+    case SCHED_JOB_TRACE:
+        return job->flags & 1 ? name_process(self, job->index, job->blob)
+                              : add_events(self, job->index, job->blob);
+    case SCHED_JOB_SUMMARY: {
+        const hx_err_t err = end_trace(self);
+        const hx_err_t summary = write_whole(self, "summary.json", job->blob);
+        return summary != HX_OK ? summary : err;
+    }
+    default:
+        HX_ASSERT(!"a job that is none");
+        return HX_E_UNSUPPORTED;
+    }
+}
