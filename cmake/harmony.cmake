@@ -59,6 +59,7 @@ function(hx_program name main)
     add_executable(${name} ${main})
     target_link_libraries(${name} PRIVATE hx_flags ${ARGN})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+    add_dependencies(programs ${name})
     install(TARGETS ${name} RUNTIME)
     if(EXISTS ${PROJECT_SOURCE_DIR}/docs/man/${name}.1)
         install(FILES ${PROJECT_SOURCE_DIR}/docs/man/${name}.1

@@ -122,7 +122,8 @@ void run_end(run_t *self)
 const char *run_program(const char *name)
 {
     static char path[512];
-    snprintf(path, sizeof path, "%s/bin/%s", HX_BINARY_DIR, name);
+    const char *const folder = getenv("HX_PROGRAMS");  // Of another build: with a sanitizer.
+    snprintf(path, sizeof path, "%s/%s", folder ? folder : HX_BINARY_DIR "/bin", name);
     return path;
 }
 

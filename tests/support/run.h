@@ -29,7 +29,8 @@ typedef struct {
 void run_begin(run_t *self, const char *name, const run_shape_t *shape);
 void run_end(run_t *self);
 
-// Path of a program of this build: "harmony-launch" -> ".../bin/harmony-launch".
+// Path of a program of this build, or of the folder that HX_PROGRAMS names: "harmony-launch" ->
+// ".../bin/harmony-launch".
 const char *run_program(const char *name);
 
 // Starts PROGRAM CONF sets... with output to dir/`log`. `sets` are "key=value" strings, NULL-terminated; a leading '-'
