@@ -366,21 +366,21 @@ void lead_on_ready(lead_t *self, const step_in_t *in, step_out_t *out)
                   seat->pipeline);
         return;
     }
+    const uint32_t member =
+        (uint32_t)(seat - self->seats) - self->pipelines[seat->pipeline].seat_first;
+    if (seat->pipeline == lease->pipeline && (lease->ready[member] || lease->state != LEASE_OPEN)) {
+        return;  // It says so again until it hears OUTCOME or CLOSED.
+    }
     const char *const fault = ready_fault(self, lease, seat, &in->msg);
     if (fault) {
         lead_nonsense(self, in, out, fault);
-        return;
-    }
-    bool *const ready =
-        &lease->ready[seat - &self->seats[self->pipelines[seat->pipeline].seat_first]];
-    if (*ready || lease->state != LEASE_OPEN) {
         return;
     }
     if (seat->last && !isfinite(in->msg.loss)) {
         lead_close(self, lease, WIRE_CLOSED_NONFINITE, in->now, out);
         return;
     }
-    *ready = true;
+    lease->ready[member] = true;
     lease->ready_count++;
     lease->oldest = HX_MIN(lease->oldest, in->msg.version);
     if (seat->last) {

@@ -125,13 +125,14 @@ hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fau
 {
     HX_ASSERT(pipelines > 0);
     HX_TRY(check_numbers(conf, fault));
-    const bool one = conf->quorum_rows == SSAW_QUORUM_ONE && conf->batch_rows > 1;
+    const bool one = conf->quorum_rows == SSAW_QUORUM_ONE;
     if (conf->run_ahead == SSAW_RUN_AHEAD_ANY && !one) {
         return hx_fault(fault, HX_E_ARG,
                         "sync.run_ahead: any needs sync.quorum = one, else a fast pipeline piles "
                         "up work that no round takes: set a number");
     }
-    if (one && conf->staleness < pipelines) {
+    // A batch of one row is the exception: there one contribution is the whole round.
+    if (one && conf->batch_rows > 1 && conf->staleness < pipelines) {
         return hx_fault(fault, HX_E_ARG,
                         "sync.staleness: with sync.quorum = one, %" PRIu32 " pipelines make lags "
                         "of about as much, so a bound of %" PRIu32 " would always bind: set at "

@@ -1,0 +1,142 @@
+// lead_world_laws - what must hold of every grant and of every record.
+
+#include "tests/support/lead_world_state.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void lead_world_broken(lead_world_t *self, const char *format, ...)
+{
+    if (self->report.broken[0] == '\0') {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(self->report.broken, sizeof self->report.broken, format, args);
+        va_end(args);
+    }
+}
+
+bool lead_world_is_bad(const lead_world_t *self, const round_member_t *member)
+{
+    return self->conf.bad_row >= member->row_first &&
+           self->conf.bad_row < member->row_first + member->rows;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    return (hash ^ value) * UINT64_C(0x100000001b3);
+}
+
+static bool all_dead(const lead_world_t *self, uint32_t pipeline)
+{
+    for (uint32_t stage = 0; stage < self->conf.stages; stage++) {
+        if (!self->workers[pipeline * self->conf.stages + stage].dead) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void lead_world_check_grant(lead_world_t *self, const wire_msg_t *grant, node_id_t to)
+{
+    const uint32_t index = (uint32_t)(to - WORLD_WORKER);
+    if (index % self->conf.stages != 0 || grant->flags & 1) {
+        return;  // Once a pipeline.
+    }
+    if (self->granted_at == HX_TIME_NEVER) {
+        self->granted_at = self->now;
+        self->committed_at = self->now;
+        self->trace_size = 0;
+        self->report.first_attempt = grant->attempt;
+    }
+    if (grant->attempt <= self->last_attempt) {
+        lead_world_broken(self, "attempt %" PRIu64 " comes again", grant->attempt);
+    }
+    self->last_attempt = grant->attempt;
+    for (uint64_t row = grant->row_first; row < grant->row_first + grant->rows; row++) {
+        HX_ASSERT(row < ROWS_MAX);
+        // A pipeline of which nobody lives is told nothing.
+        const bool open = self->open_in[row] != 0 && !all_dead(self, self->open_at[row]);
+        if (self->committed[row] || open) {
+            lead_world_broken(self, "row %" PRIu64 " is leased while it is %s", row,
+                              self->committed[row] ? "committed" : "open");
+        }
+        self->open_in[row] = grant->attempt;
+        self->open_at[row] = index / self->conf.stages;
+    }
+}
+
+void lead_world_check_closed(lead_world_t *self, const wire_msg_t *closed)
+{
+    for (uint64_t row = 0; row < ROWS_MAX; row++) {
+        if (self->open_in[row] == closed->attempt && closed->attempt != 0) {
+            self->open_in[row] = 0;
+        }
+    }
+}
+
+static void check_member(lead_world_t *self, const round_member_t *member)
+{
+    for (uint64_t row = member->row_first; row < member->row_first + member->rows; row++) {
+        if (self->committed[row]) {
+            lead_world_broken(self, "row %" PRIu64 " is committed twice", row);
+        }
+        if (self->open_in[row] != member->attempt) {
+            lead_world_broken(self, "row %" PRIu64 " is committed under a closed attempt", row);
+        }
+        self->committed[row] = true;
+        self->open_in[row] = 0;
+    }
+    if (lead_world_is_bad(self, member)) {
+        lead_world_broken(self, "the bad row is committed");
+    }
+    if (self->conf.ssaw.staleness != SSAW_LAG_UNBOUNDED &&
+        member->lag > self->conf.ssaw.staleness) {
+        lead_world_broken(self, "lag %" PRIu32 " is above the bound", member->lag);
+    }
+    uint64_t factor;
+    memcpy(&factor, &member->factor, sizeof factor);
+    lead_world_report_t *const report = &self->report;
+    report->lag_max = HX_MAX(report->lag_max, member->lag);
+    report->rows_committed += member->rows;
+    report->assignment =
+        mix(mix(mix(report->assignment, member->pipeline), member->row_first), member->rows);
+    report->weights = mix(report->weights, factor);
+}
+
+void lead_world_check_record(lead_world_t *self, const record_t *record)
+{
+    double weights = 0;
+    uint64_t rows = 0;
+    for (uint32_t at = 0; at < record->members_count; at++) {
+        check_member(self, &record->members[at]);
+        weights += record->members[at].weight;
+        rows += record->members[at].rows;
+        if (at > 0 && record->members[at].row_first < record->members[at - 1].row_first) {
+            lead_world_broken(self, "members are not in the order of rows");
+        }
+    }
+    if (record->version != self->report.last.version + 1) {
+        lead_world_broken(self, "version %" PRIu64 " follows %" PRIu64, record->version,
+                          self->report.last.version);
+    }
+    if (fabs(weights - 1) > 1e-9) {
+        lead_world_broken(self, "weights sum to %g", weights);
+    }
+    const bool strict =
+        self->conf.ssaw.staleness == 0 && self->conf.ssaw.quorum_rows == self->conf.ssaw.batch_rows;
+    if (strict && rows != self->conf.ssaw.batch_rows && !record->final) {
+        lead_world_broken(self, "a strict round of %" PRIu64 " rows", rows);
+    }
+    if (self->report.last.final) {
+        lead_world_broken(self, "a commit after the final one");
+    }
+    const hx_time_t pause = self->now - self->committed_at;
+    self->report.longest = HX_MAX(self->report.longest, (uint64_t)(pause / HX_MS(1)));
+    self->committed_at = self->now;
+    self->report.commits++;
+    record_destroy(&self->report.last);
+    record_copy(record, &self->report.last);
+}
