@@ -1,0 +1,468 @@
+// node - see the header.
+
+#include "net/node.h"
+
+#include <czmq.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tensor/hx_log.h"
+
+#define EVENTS_A_ROUND \
+    64u  // Messages handled before jobs, signals and the line are looked at again.
+#define COMMAND_SIGNAL "SIGNAL"
+
+hx_time_t node_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (hx_time_t)time.tv_sec * HX_SEC(1) + time.tv_nsec;
+}
+
+static void signals_of_ours(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+}
+
+hx_err_t node_prepare(hx_fault_t *fault)
+{
+    int major, minor, patch;
+    zmq_version(&major, &minor, &patch);
+    if (ZMQ_MAKE_VERSION(major, minor, patch) < ZMQ_MAKE_VERSION(4, 3, 2)) {
+        return hx_fault(fault, HX_E_UNSUPPORTED,
+                        "libzmq %d.%d.%d is too old: 4.3.2 or newer is needed", major, minor,
+                        patch);
+    }
+    sigset_t set;
+    signals_of_ours(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    setenv("ZSYS_SIGHANDLER", "false", 1);
+    zsys_init();
+    zsys_handler_set(NULL);
+    return HX_OK;
+}
+
+// ---- the job thread
+
+// What travels between a node and its job thread: a pointer to one of these, one at a time.
+typedef struct {
+    step_in_t result;  // As it will be given to the role.
+} job_t;
+
+typedef struct {
+    const node_conf_t *conf;
+} job_args_t;
+
+static void job_thread(zsock_t *pipe, void *argument)
+{
+    const node_conf_t *const conf = ((job_args_t *)argument)->conf;
+    hx_log_set_name(conf->name);
+    zsock_signal(pipe, 0);
+    for (;;) {
+        zmsg_t *msg = zmsg_recv(pipe);
+        if (!msg) {
+            if (errno == EINTR) {
+                continue;
+            }
+            return;
+        }
+        zframe_t *const frame = zmsg_first(msg);
+        job_t *job = NULL;
+        if (zframe_size(frame) == sizeof job) {
+            memcpy(&job, zframe_data(frame), sizeof job);
+        }
+        zmsg_destroy(&msg);
+        if (!job) {
+            return;  // "$TERM"
+        }
+        step_in_t *const result = &job->result;
+        result->job_started = node_now();
+        result->error = conf->job(conf->worker, &result->job, &result->blob);
+        result->job_ended = node_now();
+        result->job.seconds = (double)(result->job_ended - result->job_started) * 1e-9;
+        zframe_t *answer = zframe_new(&job, sizeof job);
+        while (zframe_send(&answer, pipe, 0) != 0 && errno == EINTR) {
+        }
+    }
+}
+
+// ---- the loop thread
+
+typedef struct {
+    const node_conf_t *conf;
+    link_t *link;
+    void *role;
+    zsock_t *pipe;  // To the thread that called node_run.
+    zactor_t *jobs;
+    job_args_t job_args;
+    step_job_t *waiting;  // Jobs that were asked for, oldest first.
+    uint32_t waiting_count, waiting_room;
+    bool busy;
+    step_out_t out;
+    hx_time_t wake_at;
+    bool stopped;
+    node_end_t end;
+} node_t;
+
+static void log_notes(const step_out_t *out)
+{
+    static const hx_log_level_t levels[] = {
+        [STEP_DEBUG] = HX_LOG_DEBUG,
+        [STEP_INFO] = HX_LOG_INFO,
+        [STEP_WARN] = HX_LOG_WARN,
+        [STEP_ERROR] = HX_LOG_ERROR,
+    };
+    for (uint32_t at = 0; at < out->notes_count; at++) {
+        hx_log(levels[out->notes[at].level], "%s", out->notes[at].text);
+    }
+}
+
+static void start_job(node_t *self)
+{
+    if (self->busy || self->waiting_count == 0) {
+        return;
+    }
+    job_t *job = hx_new(1, sizeof *job);
+    job->result = (step_in_t){.kind = STEP_JOB, .job = self->waiting[0]};
+    self->waiting_count--;
+    memmove(self->waiting, self->waiting + 1, self->waiting_count * sizeof *self->waiting);
+    zframe_t *frame = zframe_new(&job, sizeof job);
+    while (zframe_send(&frame, self->jobs, 0) != 0 && errno == EINTR) {
+    }
+    self->busy = true;
+}
+
+// Carries out what the role asked for.
+static void act(node_t *self, hx_time_t now)
+{
+    step_out_t *const out = &self->out;
+    log_notes(out);
+    for (uint32_t at = 0; at < out->dials_count; at++) {
+        const step_dial_t *const dial = &out->dials[at];
+        link_dial(self->link, dial->peer, dial->control, dial->data, now);
+    }
+    for (uint32_t at = 0; at < out->sends_count; at++) {
+        const step_send_t *const send = &out->sends[at];
+        link_send(self->link, send->to, &send->msg, send->blob, now);
+    }
+    for (uint32_t at = 0; at < out->jobs_count; at++) {
+        if (self->waiting_count == self->waiting_room) {
+            self->waiting_room = self->waiting_room > 0 ? self->waiting_room * 2 : 64;
+            self->waiting = hx_grow(self->waiting, self->waiting_room, sizeof *self->waiting);
+        }
+        self->waiting[self->waiting_count] = out->jobs[at];
+        blob_retain(self->waiting[self->waiting_count++].blob);
+    }
+    self->wake_at = out->wake_at;
+    if (out->stop) {
+        self->stopped = true;
+        self->end.status = out->status;
+        snprintf(self->end.reason, sizeof self->end.reason, "%s", out->reason);
+    }
+    start_job(self);
+}
+
+static void step(node_t *self, step_in_t *in)
+{
+    if (self->stopped) {
+        return;
+    }
+    in->now = node_now();
+    step_out_clear(&self->out);
+    self->conf->step(self->role, in, &self->out);
+    act(self, in->now);
+    step_out_clear(&self->out);
+}
+
+static void take_messages(node_t *self)
+{
+    link_event_t event;
+    for (uint32_t at = 0; at < EVENTS_A_ROUND && !self->stopped; at++) {
+        if (!link_next(self->link, node_now(), &event)) {
+            return;
+        }
+        step_in_t in = {.kind = event.kind == LINK_MESSAGE ? STEP_MESSAGE : STEP_LOST,
+                        .peer = event.peer,
+                        .msg = event.msg,
+                        .blob = event.blob};
+        step(self, &in);
+        blob_release(&event.blob);
+    }
+    self->wake_at = HX_MIN(self->wake_at, node_now());  // There may be more: no sleep.
+}
+
+// The job thread has answered.
+static void take_job(node_t *self)
+{
+    zframe_t *frame = zframe_recv(self->jobs);
+    if (!frame) {
+        return;
+    }
+    job_t *job = NULL;
+    HX_ASSERT(zframe_size(frame) == sizeof job);
+    memcpy(&job, zframe_data(frame), sizeof job);
+    zframe_destroy(&frame);
+    self->busy = false;
+    step(self, &job->result);
+    blob_release(&job->result.blob);
+    blob_release(&job->result.job.blob);
+    free(job);
+    start_job(self);
+}
+
+// A word from the thread that called node_run: a signal, or the end of the whole process.
+static void take_command(node_t *self)
+{
+    char *word = zstr_recv(self->pipe);
+    if (!word) {
+        return;
+    }
+    if (strcmp(word, COMMAND_SIGNAL) == 0) {
+        step(self, &(step_in_t){.kind = STEP_SIGNAL});
+    } else if (strcmp(word, "$TERM") == 0) {
+        self->stopped = true;
+    }
+    zstr_free(&word);
+}
+
+static void wait_for_more(node_t *self, hx_time_t until)
+{
+    void *const others[] = {self->jobs, self->pipe};
+    bool ready[] = {false, false};
+    link_flush(self->link, node_now());
+    link_wait(self->link, others, ready, 2, until, node_now());
+    if (ready[0]) {
+        take_job(self);
+    }
+    if (ready[1]) {
+        take_command(self);
+    }
+}
+
+static void run(node_t *self)
+{
+    step(self, &(step_in_t){.kind = STEP_START});
+    while (!self->stopped) {
+        wait_for_more(self, self->wake_at);
+        take_messages(self);
+        if (!self->stopped && node_now() >= self->wake_at) {
+            step(self, &(step_in_t){.kind = STEP_TIMER});
+        }
+    }
+    const hx_time_t limit = node_now() + NODE_FLUSH_LIMIT;
+    link_event_t event;
+    while (!link_idle(self->link) && node_now() < limit) {
+        link_flush(self->link, node_now());
+        link_wait(self->link, NULL, NULL, 0, HX_MIN(limit, node_now() + HX_MS(50)), node_now());
+        while (link_next(self->link, node_now(), &event)) {
+            blob_release(&event.blob);
+        }
+    }
+}
+
+static void clear_jobs(node_t *self)
+{
+    if (self->busy) {  // The job that runs is waited for: it may be writing a file.
+        zframe_t *frame = zframe_recv(self->jobs);
+        job_t *job = NULL;
+        if (frame && zframe_size(frame) == sizeof job) {
+            memcpy(&job, zframe_data(frame), sizeof job);
+            blob_release(&job->result.blob);
+            blob_release(&job->result.job.blob);
+            free(job);
+        }
+        zframe_destroy(&frame);
+    }
+    for (uint32_t at = 0; at < self->waiting_count; at++) {
+        blob_release(&self->waiting[at].blob);
+    }
+    free(self->waiting);
+    zactor_destroy(&self->jobs);
+}
+
+// The node's thread: `argument` is a node_t of which `conf` is set.
+static void node_thread(zsock_t *pipe, void *argument)
+{
+    node_t *const self = argument;
+    const node_conf_t *const conf = self->conf;
+    hx_log_set_name(conf->name);
+    self->pipe = pipe;
+    self->wake_at = HX_TIME_NEVER;
+    self->out.wake_at = HX_TIME_NEVER;
+    zsock_signal(pipe, 0);
+    hx_fault_t fault = {{0}};
+    hx_err_t err = link_open(&conf->link, &self->link, &fault);
+    if (err == HX_OK) {
+        self->role =
+            conf->make(conf->maker, link_control(self->link), link_data(self->link), &fault);
+        err = self->role ? HX_OK : HX_E_ARG;
+    }
+    if (err == HX_OK) {
+        self->job_args.conf = conf;
+        self->jobs = zactor_new(job_thread, &self->job_args);
+        HX_ASSERT(self->jobs);
+        run(self);
+        clear_jobs(self);
+    } else {
+        self->end.status = err == HX_E_ARG ? 2 : 1;
+        snprintf(self->end.reason, sizeof self->end.reason, "%.*s", STEP_NOTE_MAX - 1, fault.text);
+    }
+    link_destroy(&self->link);
+    step_out_destroy(&self->out);
+    if (self->end.status != 0 && self->end.status != 130) {
+        hx_log_error("%s", self->end.reason);
+    } else {
+        hx_log_info("ends: %s", self->end.reason);
+    }
+    zstr_send(pipe, "ENDED");
+    for (bool term = false; !term;) {  // zactor_destroy sends $TERM and waits for the thread.
+        char *word = zstr_recv(pipe);
+        term = word ? strcmp(word, "$TERM") == 0 : errno != EINTR;
+        zstr_free(&word);
+    }
+}
+
+// ---- the process
+
+typedef struct {
+    node_t *nodes;
+    zactor_t **actors;
+    bool *ended;
+    uint32_t count;
+    uint32_t running;
+    uint32_t signals;
+    hx_time_t limit;  // Of the end, once a stop was asked for.
+} group_t;
+
+static void ask_to_stop(group_t *self)
+{
+    for (uint32_t at = 0; at < self->count; at++) {
+        if (!self->ended[at]) {
+            zstr_send(self->actors[at], COMMAND_SIGNAL);
+        }
+    }
+    self->limit = HX_MIN(self->limit, node_now() + NODE_STOP_LIMIT);
+}
+
+static void end_by_force(const char *why)
+{
+    hx_log_error("ending by force: %s", why);
+    _exit(130);
+}
+
+static void take_signal(group_t *self, int fd)
+{
+    struct signalfd_siginfo info;
+    if (read(fd, &info, sizeof info) != (ssize_t)sizeof info) {
+        return;
+    }
+    if (++self->signals > 1) {
+        end_by_force("a second signal");
+    }
+    hx_log_info("%s: stopping; once more ends at once", strsignal((int)info.ssi_signo));
+    ask_to_stop(self);
+}
+
+static void take_end(group_t *self, uint32_t at)
+{
+    char *word = zstr_recv(self->actors[at]);
+    if (word) {
+        self->ended[at] = true;
+        self->running--;
+        if (self->nodes[at].end.status != 0 && self->limit == HX_TIME_NEVER) {
+            ask_to_stop(self);
+        }
+    }
+    zstr_free(&word);
+}
+
+static void wait_for_ends(group_t *self, int fd)
+{
+    zmq_pollitem_t *const items = hx_new(self->count + 1, sizeof *items);
+    while (self->running > 0) {
+        for (uint32_t at = 0; at < self->count; at++) {
+            items[at] =
+                (zmq_pollitem_t){.socket = self->ended[at] ? NULL : zsock_resolve(self->actors[at]),
+                                 .fd = -1,
+                                 .events = self->ended[at] ? 0 : ZMQ_POLLIN};
+            if (self->ended[at]) {
+                items[at].fd = fd;  // A place that is not looked at.
+            }
+        }
+        items[self->count] = (zmq_pollitem_t){.fd = fd, .events = ZMQ_POLLIN};
+        const long wait = self->limit == HX_TIME_NEVER ? -1 : 200;
+        if (zmq_poll(items, (int)self->count + 1, wait) < 0 && errno != EINTR) {
+            break;
+        }
+        if (items[self->count].revents & ZMQ_POLLIN) {
+            take_signal(self, fd);
+        }
+        for (uint32_t at = 0; at < self->count; at++) {
+            if (!self->ended[at] && (items[at].revents & ZMQ_POLLIN)) {
+                take_end(self, at);
+            }
+        }
+        if (self->running > 0 && node_now() > self->limit) {
+            end_by_force("nodes did not stop in time");
+        }
+    }
+    free(items);
+}
+
+// 1 and 2 before 130 before 0.
+static int badness(int status)
+{
+    return status == 0 ? 0 : status == 130 ? 1 : 2;
+}
+
+int node_run(const node_conf_t *nodes, uint32_t count, node_end_t *end)
+{
+    HX_ASSERT(count > 0 && count <= NODE_COUNT_MAX);
+    sigset_t set;
+    signals_of_ours(&set);
+    const int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    HX_ASSERT(fd >= 0);
+    group_t group = {.nodes = hx_new(count, sizeof(node_t)),
+                     .actors = hx_new(count, sizeof(zactor_t *)),
+                     .ended = hx_new(count, sizeof(bool)),
+                     .count = count,
+                     .running = count,
+                     .limit = HX_TIME_NEVER};
+    for (uint32_t at = 0; at < count; at++) {
+        group.nodes[at].conf = &nodes[at];
+        group.actors[at] = zactor_new(node_thread, &group.nodes[at]);
+        HX_ASSERT(group.actors[at]);
+    }
+    wait_for_ends(&group, fd);
+    const node_t *worst = &group.nodes[0];
+    for (uint32_t at = 0; at < count; at++) {
+        zactor_destroy(&group.actors[at]);
+        if (badness(group.nodes[at].end.status) > badness(worst->end.status)) {
+            worst = &group.nodes[at];
+        }
+    }
+    const int status = worst->end.status;
+    if (end) {
+        *end = worst->end;
+    }
+    close(fd);
+    free(group.nodes);
+    free(group.actors);
+    free(group.ended);
+    return status;
+}
