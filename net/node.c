@@ -242,7 +242,7 @@ static void take_command(node_t *self)
 
 static void wait_for_more(node_t *self, hx_time_t until)
 {
-    void *const others[] = {self->jobs, self->pipe};
+    void *const others[] = {zactor_sock(self->jobs), self->pipe};
     bool ready[] = {false, false};
     link_flush(self->link, node_now());
     link_wait(self->link, others, ready, 2, until, node_now());
@@ -391,37 +391,43 @@ static void take_end(group_t *self, uint32_t at)
     zstr_free(&word);
 }
 
+// Waits for one word of a running node or for a signal.
+static void wait_once(group_t *self, int fd, zmq_pollitem_t *items, uint32_t *places)
+{
+    int count = 1;
+    items[0] = (zmq_pollitem_t){.fd = fd, .events = ZMQ_POLLIN};
+    for (uint32_t at = 0; at < self->count; at++) {
+        if (!self->ended[at]) {
+            places[count] = at;
+            items[count++] =
+                (zmq_pollitem_t){.socket = zsock_resolve(self->actors[at]), .events = ZMQ_POLLIN};
+        }
+    }
+    if (zmq_poll(items, count, self->limit == HX_TIME_NEVER ? -1 : 200) <= 0) {
+        return;
+    }
+    if (items[0].revents & ZMQ_POLLIN) {
+        take_signal(self, fd);
+    }
+    for (int at = 1; at < count; at++) {
+        if (items[at].revents & ZMQ_POLLIN) {
+            take_end(self, places[at]);
+        }
+    }
+}
+
 static void wait_for_ends(group_t *self, int fd)
 {
     zmq_pollitem_t *const items = hx_new(self->count + 1, sizeof *items);
+    uint32_t *const places = hx_new(self->count + 1, sizeof *places);
     while (self->running > 0) {
-        for (uint32_t at = 0; at < self->count; at++) {
-            items[at] =
-                (zmq_pollitem_t){.socket = self->ended[at] ? NULL : zsock_resolve(self->actors[at]),
-                                 .fd = -1,
-                                 .events = self->ended[at] ? 0 : ZMQ_POLLIN};
-            if (self->ended[at]) {
-                items[at].fd = fd;  // A place that is not looked at.
-            }
-        }
-        items[self->count] = (zmq_pollitem_t){.fd = fd, .events = ZMQ_POLLIN};
-        const long wait = self->limit == HX_TIME_NEVER ? -1 : 200;
-        if (zmq_poll(items, (int)self->count + 1, wait) < 0 && errno != EINTR) {
-            break;
-        }
-        if (items[self->count].revents & ZMQ_POLLIN) {
-            take_signal(self, fd);
-        }
-        for (uint32_t at = 0; at < self->count; at++) {
-            if (!self->ended[at] && (items[at].revents & ZMQ_POLLIN)) {
-                take_end(self, at);
-            }
-        }
+        wait_once(self, fd, items, places);
         if (self->running > 0 && node_now() > self->limit) {
             end_by_force("nodes did not stop in time");
         }
     }
     free(items);
+    free(places);
 }
 
 // 1 and 2 before 130 before 0.
