@@ -1,7 +1,7 @@
 // hx - error codes, assertions, time: what every file uses.
 //
-// Three kinds of failure, three answers: a bug of ours aborts (HX_ASSERT), an operating failure is a
-// returned hx_err_t, a user's input becomes one line of text (hx_fault_t) beside the code.
+// Three kinds of failure, three answers: a bug of ours aborts (HX_ASSERT), an operating failure is
+// a returned hx_err_t, a user's input becomes one line of text (hx_fault_t) beside the code.
 
 #ifndef HX_H
 #define HX_H
@@ -26,7 +26,8 @@ typedef enum {
 #define HX_MUST_USE __attribute__((warn_unused_result))
 #define HX_PRINTF(at, first) __attribute__((__format__(__printf__, at, first)))
 
-// Nanoseconds. In the daemons since an arbitrary moment (monotonic); in the simulator since its start.
+// Nanoseconds. In the daemons since an arbitrary moment (monotonic); in the simulator since its
+// start.
 typedef int64_t hx_time_t;
 #define HX_TIME_NEVER INT64_MAX
 #define HX_US(n) ((hx_time_t)((n)*1000LL))
@@ -61,7 +62,8 @@ _Noreturn void hx_assert_failed(const char *condition, const char *file, int lin
         }                                    \
     } while (0)
 
-// calloc and realloc for small host objects: abort when there is no memory (nobody could do anything useful).
+// calloc and realloc for small host objects: abort when there is no memory (nobody could do
+// anything useful).
 void *hx_new(size_t count, size_t size);
 void *hx_grow(void *old, size_t count, size_t size);
 
