@@ -26,10 +26,40 @@ typedef struct {
 static const exception_t IO[] = {
     {"tensor/hx.c", "says on standard error which assertion failed"},
     {"tensor/hx_log.c", "writes the log"},
-    {"model/model_file.c", "maps and writes the files of models"},
+    {"tensor/backend_cpu.c", "threads, processors, memory of the device"},
+    {"tensor/cpu_attention.c", "threads of the device"},
+    {"tensor/cpu_gemm.c", "threads of the device, OpenBLAS"},
+    {"tensor/cpu_ops.c", "threads of the device"},
+    {"tensor/cpu_ops.c", "threads of the device, through backend_cpu"},
+    {"model/model_file.c", "reads and writes model files"},
+    {"net/address.c", "resolves names, asks for routes and holders of ports"},
     {"net/conf.c", "reads the configuration file"},
     {"net/conf_print.c", "writes to a stream"},
+    {"net/link.c", "sockets"},
+    {"net/link_socket.c", "sockets"},
+    {"net/node.c", "the driver: clock, threads, signals"},
     {"net/options.c", "reads the command line, prints help"},
+    {"server/checkpoint.c", "writes checkpoints"},
+    {"server/checkpoint_io.c", "writes checkpoints"},
+    {"server/checkpoint_read.c", "reads checkpoints"},
+    {"server/journal.c", "the journal's file"},
+    {"server/keeper_jobs.c", "jobs of the keeper: checkpoints"},
+    {"server/lead_jobs.c", "jobs of the lead: journal, metrics"},
+    {"server/run_folder.c", "the run's folder"},
+    {"server/shard_jobs.c", "jobs of a shard: its device"},
+    {"worker/data.c", "reads the data"},
+    {"worker/data_file.c", "maps the data"},
+    {"worker/profiler.c", "measures with the clock"},
+    {"scheduler/launch.c", "starts processes"},
+    {"scheduler/launcher.c", "starts processes"},
+    {"scheduler/sched_jobs.c", "jobs of the scheduler: plan, summary, trace"},
+    {"bench/bench_compute.c", "measures"},
+    {"bench/bench_net.c", "measures"},
+    {"bench/bench_probe.c", "measures"},
+    {"bench/bench_ps.c", "measures"},
+    {"bench/bench_sim.c", "prints what it found"},
+    {"bench/bench_train.c", "starts programs"},
+    {"bench/raw_zmq.c", "measures"},
 };
 
 // Functions of [io] files that pure ones may call all the same.
@@ -38,19 +68,24 @@ static const char *const SHARED[] = {"hx_assert_failed", "hx_new", "hx_grow", "h
 
 // What a pure object may call outside of this tree: memory, text, arithmetic, and codecs on bytes.
 // A '*' at the end stands for any rest.
+// clang-format off
 static const char *const PURE_SYMBOLS[] = {
-    "calloc",   "malloc",    "realloc",       "free",      "memcpy",  "memmove",   "memset",
-    "memcmp",   "memchr",    "strlen",        "strcmp",    "strncmp", "strchr",    "strrchr",
-    "strstr",   "strspn",    "strcspn",       "strdup",    "strtod",  "strtoul",   "strtoull",
-    "snprintf", "vsnprintf", "__ctype_b_loc", "qsort",     "bsearch", "pow",       "exp",
-    "log",      "log1p",     "log2",          "sqrt",      "sqrtf",   "fmin",      "fmax",
-    "ceil",     "floor",     "round",         "llround",   "lround",  "cos",       "sin",
-    "fabs",     "ldexp",     "frexp",         "hypot",     "cbrt",    "nextafter", "msgpack_*",
-    "json_*",   "XXH*",      "zchunk_*",      "zconfig_*",
+    "calloc", "malloc", "realloc", "free", "aligned_alloc", "memcpy", "memmove", "memset", "memcmp",
+    "memchr", "strlen", "strnlen", "strcmp", "strncmp", "strchr", "strrchr", "strstr", "strspn",
+    "strcspn", "strdup", "strtod", "strtoul", "strtoull", "snprintf", "vsnprintf", "__ctype_b_loc",
+    "qsort", "qsort_r", "bsearch", "pow", "exp", "log", "logf", "log1p", "log2", "sqrt", "sqrtf",
+    "fmin", "fmax", "ceil", "floor", "round", "llround", "lround", "cos", "sin", "fabs", "hypot",
+    "ldexp", "frexp", "cbrt", "nextafter",
+    "msgpack_*", "XXH*", "zchunk_*", "zconfig_*",
+    "json_object*", "json_array*", "json_string*", "json_integer*", "json_real*", "json_number*",
+    "json_true", "json_false", "json_null", "json_pack*", "json_unpack*", "json_loadb",
+    "json_loads", "json_dumps", "json_dumpb", "json_delete", "json_equal",
 };
+// clang-format on
 
 static const exception_t LONG_FILES[] = {
-    {"", "none so far"},
+    {"tests/unit/ps_store_test.c", "every failure of one store, with the same helpers"},
+    {"tests/unit/sched_test.c", "the stories of one role, with the same helpers"},
 };
 
 static const exception_t LONG_FUNCTIONS[] = {
@@ -59,7 +94,15 @@ static const exception_t LONG_FUNCTIONS[] = {
 
 // Pure files without a test program of their own name.
 static const exception_t UNTESTED[] = {
-    {"", "none so far"},
+    {"tensor/cpu_kernels_avx2.c", "instruction sets of one source: backend_test runs all"},
+    {"tensor/cpu_kernels_avx512.c", "likewise"},
+    {"tensor/cpu_kernels_baseline.c", "likewise"},
+    {"worker/worker_job.c", "a part of worker_fsm: worker_fsm_test and its siblings"},
+    {"worker/worker_run.c", "likewise"},
+    {"worker/worker_work.c", "likewise"},
+    {"bench/sim.c", "tests/sim: the stories and laws run on it"},
+    {"bench/sim_cluster.c", "likewise"},
+    {"bench/sim_jobs.c", "likewise"},
 };
 
 static bool listed(const exception_t *list, size_t count, const char *path)
@@ -394,7 +437,12 @@ Test(tidy, files_open_with_what_they_are)
         if (strcmp(file->folder, "tests") != 0) {
             snprintf(expected, sizeof expected, "// %s - ", file->stem);
         }
-        cr_expect(strncmp(first, expected, strlen(expected)) == 0,
+        char program[80];
+        snprintf(program, sizeof program, "// harmony-%.*s - ", (int)strcspn(file->stem, "_"),
+                 file->stem);
+        const bool opens_program =
+            ends_with(file->path, "_main.c") && strncmp(first, program, strlen(program)) == 0;
+        cr_expect(opens_program || strncmp(first, expected, strlen(expected)) == 0,
                   "%s begins with \"%s\", not \"%s\"", file->path, first, expected);
     }
 }
@@ -449,6 +497,58 @@ Test(tidy, every_file_is_built)
                   file->path);
     }
     free(commands);
+}
+
+typedef struct {
+    const char *program;
+    char *page;
+    size_t options;
+} manual_t;
+
+// "  -s, --site SITE   ..." of a help text: the page must have it too.
+static void check_option(const char *line, void *self)
+{
+    manual_t *const manual = self;
+    const char *const start = strstr(line, "--");
+    if (line[0] != ' ' || !start || strspn(line, " -abcdefghijklmnopqrstuvwxyz,") < 6 ||
+        !islower((unsigned char)start[2])) {
+        return;
+    }
+    char escaped[128] = "";
+    size_t used = 0;
+    for (const char *at = start; *at == '-' || islower((unsigned char)*at); at++) {
+        used +=
+            (size_t)snprintf(escaped + used, sizeof escaped - used, *at == '-' ? "\\-" : "%c", *at);
+        cr_assert_lt(used, sizeof escaped);
+    }
+    manual->options++;
+    cr_expect(strstr(manual->page, escaped), "docs/man/%s.1 does not have %.*s", manual->program,
+              (int)strcspn(start, " "), start);
+}
+
+static void check_manual(const tree_file_t *main_file)
+{
+    char program[128];
+    char path[1024];
+    char command[1200];
+    snprintf(program, sizeof program, "harmony-%.*s",
+             (int)(strlen(main_file->stem) - strlen("_main")), main_file->stem);
+    snprintf(path, sizeof path, "%s/docs/man/%s.1", HX_SOURCE_DIR, program);
+    manual_t manual = {.program = program, .page = tree_text(path)};
+    cr_assert(manual.page, "%s has no page in docs/man", program);
+    snprintf(command, sizeof command, "'%s/bin/%s' --help", HX_BINARY_DIR, program);
+    cr_expect(tree_command(command, check_option, &manual), "%s failed", command);
+    cr_expect_geq(manual.options, 4, "%s --help shows %zu options", program, manual.options);
+    free(manual.page);
+}
+
+Test(tidy, every_program_has_a_page_with_its_options)
+{
+    for (size_t index = 0; index < the_tree.files_count; index++) {
+        if (ends_with(the_tree.files[index].path, "_main.c")) {
+            check_manual(&the_tree.files[index]);
+        }
+    }
 }
 
 Test(tidy, every_folder_says_what_lives_there)

@@ -3,6 +3,7 @@
 #include "net/conf.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -71,16 +72,25 @@ static char *print(const conf_t *conf)
 
 Test(conf, the_files_of_this_tree_are_accepted)
 {
-    static const char *const names[] = {"quickstart.conf", "reference.conf"};
-    for (size_t at = 0; at < HX_COUNT(names); at++) {
-        char path[512];
+    struct dirent **entries = NULL;
+    const int count = scandir(HX_SOURCE_DIR "/conf", &entries, NULL, alphasort);
+    uint32_t read = 0;
+    for (int index = 0; index < count; index++) {
+        char path[1024];
         conf_t conf;
         hx_fault_t fault = {0};
-        snprintf(path, sizeof path, "%s/conf/%s", HX_SOURCE_DIR, names[at]);
-        cr_assert_eq(conf_open(path, NULL, 0, &conf, &fault), HX_OK, "%s", fault.text);
-        cr_expect_geq(conf.plan.workers, 1);
-        conf_destroy(&conf);
+        const char *const dot = strrchr(entries[index]->d_name, '.');
+        snprintf(path, sizeof path, "%s/conf/%s", HX_SOURCE_DIR, entries[index]->d_name);
+        if (dot && strcmp(dot, ".conf") == 0) {
+            cr_assert_eq(conf_open(path, NULL, 0, &conf, &fault), HX_OK, "%s", fault.text);
+            cr_expect_geq(conf.plan.workers, 1);
+            conf_destroy(&conf);
+            read++;
+        }
+        free(entries[index]);
     }
+    free(entries);
+    cr_expect_geq(read, 4);
 }
 
 Test(conf, unknown_names_are_refused_with_line_and_nearest)
