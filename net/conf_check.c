@@ -190,51 +190,71 @@ static void count_nodes(conf_t *conf)
 
 static hx_err_t bad_cuts(const conf_t *conf, hx_fault_t *fault)
 {
-    return refuse(
-        conf, "plan.stages", fault,
-        "expected blocks per stage of each pipeline, such as \"east:2,2;west:4\" or \"2,2;4\"");
+    return refuse(conf, "plan.stages", fault,
+                  "expected blocks per stage of each pipeline, such as "
+                  "\"east/fast:3,east/slow:1;west/big:4\", "
+                  "\"east:2,2;west:4\" or \"2,2;4\"");
 }
 
-// "2,2" up to `end`.
-static hx_err_t parse_layers(const conf_t *conf, const char *at, const char *end, conf_cut_t *cut,
-                             hx_fault_t *fault)
+// "SITE/WORKER": both halves are names. Who that is only the planner can know.
+static bool worker_valid(const char *start, size_t length)
 {
-    while (true) {
-        const size_t digits = strspn(at, "0123456789");
-        if (digits == 0 || digits > 6) {
-            return bad_cuts(conf, fault);
+    char name[2 * CONF_NAME_MAX];
+    if (length >= sizeof name) {
+        return false;
+    }
+    memcpy(name, start, length);
+    name[length] = '\0';
+    char *const slash = strchr(name, '/');
+    if (!slash) {
+        return false;
+    }
+    *slash = '\0';
+    return conf_name_valid(name) && conf_name_valid(slash + 1);
+}
+
+// One stage, up to `end`: "2", "SITE/WORKER:2", or where a pipeline begins "SITE:2".
+static hx_err_t parse_stage(const conf_t *conf, const char *start, const char *end, conf_cut_t *cut,
+                            hx_fault_t *fault)
+{
+    const char *const colon = memchr(start, ':', (size_t)(end - start));
+    if (colon) {
+        const size_t length = (size_t)(colon - start);
+        const bool site =
+            cut->stages_count == 0 && length < sizeof cut->site && !memchr(start, '/', length);
+        if (site) {
+            memcpy(cut->site, start, length);
         }
-        if (cut->stages_count == CONF_STAGES_MAX) {
-            return refuse(conf, "plan.stages", fault, "a pipeline has at most %d stages",
-                          CONF_STAGES_MAX);
-        }
-        cut->layers[cut->stages_count++] = (uint32_t)strtoul(at, NULL, 10);
-        at += digits;
-        if (at == end) {
-            return HX_OK;
-        }
-        if (*at++ != ',') {
+        if (site ? !conf_name_valid(cut->site) : !worker_valid(start, length)) {
             return bad_cuts(conf, fault);
         }
     }
+    const char *const number = colon ? colon + 1 : start;
+    const size_t digits = strspn(number, "0123456789");
+    if (digits == 0 || digits > 6 || number + digits != end) {
+        return bad_cuts(conf, fault);
+    }
+    if (cut->stages_count == CONF_STAGES_MAX) {
+        return refuse(conf, "plan.stages", fault, "a pipeline has at most %d stages",
+                      CONF_STAGES_MAX);
+    }
+    cut->layers[cut->stages_count++] = (uint32_t)strtoul(number, NULL, 10);
+    return HX_OK;
 }
 
 static hx_err_t parse_cut(const conf_t *conf, const char *start, const char *end, conf_cut_t *cut,
                           hx_fault_t *fault)
 {
-    const char *const colon = memchr(start, ':', (size_t)(end - start));
     *cut = (conf_cut_t){0};
-    if (colon) {
-        const size_t length = (size_t)(colon - start);
-        if (length >= sizeof cut->site) {
-            return bad_cuts(conf, fault);
+    const char *at = start;
+    while (true) {
+        const char *const comma = memchr(at, ',', (size_t)(end - at));
+        HX_TRY(parse_stage(conf, at, comma ? comma : end, cut, fault));
+        if (!comma) {
+            return HX_OK;
         }
-        memcpy(cut->site, start, length);
-        if (!conf_name_valid(cut->site)) {
-            return bad_cuts(conf, fault);
-        }
+        at = comma + 1;
     }
-    return parse_layers(conf, colon ? colon + 1 : start, end, cut, fault);
 }
 
 static hx_err_t resolve_cuts(conf_t *conf, hx_fault_t *fault)

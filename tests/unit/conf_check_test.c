@@ -152,6 +152,14 @@ Test(conf_check, stages_by_hand_are_parsed_and_must_add_up)
     conf_destroy(&conf);
 
     const char *const four = "plan\n    workers = 4\n    servers = 1\nmodel\n    layers = 30\n";
+    accept("plan\n    workers = 5\n    servers = 1\n    stages = \"east/a:1,east/b-2:3;west:2,2\"\n"
+           "model\n    layers = 4\n",
+           NULL, &conf);
+    cr_expect_eq(conf.plan.cuts_count, 2);
+    cr_expect_str_eq(conf.plan.cuts[0].site, "");
+    cr_expect_eq(conf.plan.cuts[0].layers[1], 3);
+    cr_expect_str_eq(conf.plan.cuts[1].site, "west");
+    conf_destroy(&conf);
     refuse(four, SETS("plan.stages=7,7,7,7"), SETS("28 blocks", "has 30", "29 to 30"));
     refuse(four, SETS("plan.stages=7,7,7,10"), SETS("31 blocks", "has 30", "too many"));
     refuse(four, SETS("plan.stages=30,0"), SETS("a stage without a block"));
