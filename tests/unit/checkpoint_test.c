@@ -1,5 +1,5 @@
-// checkpoint_test - what is written comes back to the bit; damage of every kind is named and the next older
-// one is taken; a full disk or a kill leaves the last whole one alone.
+// checkpoint_test - what is written comes back to the bit; damage of every kind is named and the
+// next older one is taken; a full disk or a kill leaves the last whole one alone.
 
 #include "server/checkpoint.h"
 

@@ -1,4 +1,5 @@
-// keeper_test - the keeper's conversations: serving a source, saving a version, and what can go wrong.
+// keeper_test - the keeper's conversations: serving a source, saving a version, and what can go
+// wrong.
 
 #include "server/keeper.h"
 

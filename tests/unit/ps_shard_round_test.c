@@ -1,4 +1,5 @@
-// ps_shard_round_test - promise, prepare, vote, commit, apply: once, twice, late, and what is refused.
+// ps_shard_round_test - promise, prepare, vote, commit, apply: once, twice, late, and what is
+// refused.
 
 #include "server/ps_shard.h"
 

@@ -1,5 +1,5 @@
-// ps_shard_test - pushes, pulls and ends; and rounds in any order, with everything twice, which end in
-// the same numbers to the bit.
+// ps_shard_test - pushes, pulls and ends; and rounds in any order, with everything twice, which
+// end in the same numbers to the bit.
 
 #include "server/ps_shard.h"
 

@@ -1,5 +1,5 @@
-// ps_store_test - numbers against a plain reference; the same bits however blocks, parts and threads are
-// spread; snapshots, values on their way, and every refusal.
+// ps_store_test - numbers against a plain reference; the same bits however blocks, parts and
+// threads are spread; snapshots, values on their way, and every refusal.
 
 #include "server/ps_store.h"
 
@@ -69,7 +69,8 @@ static ps_store_t *open_whole(void)
     return open_part(backend, &optim, 0, 1);
 }
 
-// Element `at` of the gradient that an attempt has for a part of a block: any numbers, always the same.
+// Element `at` of the gradient that an attempt has for a part of a block: any numbers, always the
+// same.
 static float gradient_at(uint64_t attempt, uint32_t block, uint32_t part, uint64_t at)
 {
     return 0.1f * hx_rng_normal_at(SEED + attempt, block * 2 + part, at);
