@@ -1,4 +1,5 @@
-// cuts - reads items between ';' and ',', then seats workers: named ones first, then the fastest free ones.
+// cuts - reads items between ';' and ',', then seats workers: named ones first, then the fastest
+// free ones.
 
 #include "scheduler/cuts.h"
 

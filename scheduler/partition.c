@@ -18,8 +18,8 @@ struct partition {
     uint32_t stages_max;
     double *time;  // Per device the sums of layers [0, l): devices x (layers + 1).
     cell_t *best;  // [k - 1][d][l]: k stages, the first on device d, from layer l.
-    // [k - 1][site][d][l]: the device from d on, of that site, that is best for k stages from layer l;
-    // devices_count: none.
+    // [k - 1][site][d][l]: the device from d on, of that site, that is best for k stages from layer
+    // l; devices_count: none.
     uint32_t *later;
 };
 

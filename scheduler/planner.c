@@ -82,8 +82,8 @@ static uint32_t least(const double *loads, uint32_t count)
     return at;
 }
 
-// Gives the workers of a site (IDLE: of all sites) to `count` groups from `first` on, fastest first, each to the
-// group that is slowest so far.
+// Gives the workers of a site (IDLE: of all sites) to `count` groups from `first` on, fastest
+// first, each to the group that is slowest so far.
 static void deal(const field_t *field, uint32_t site, uint32_t first, uint32_t count, groups_t *out)
 {
     double *const loads = hx_new(count, sizeof *loads);
@@ -210,8 +210,8 @@ static uint32_t slowest_pipeline(const plan_t *plan)
     return at;
 }
 
-// Times a draft; then, unless the number of pipelines is fixed, without its slowest pipelines as long as
-// that is faster.
+// Times a draft; then, unless the number of pipelines is fixed, without its slowest pipelines as
+// long as that is faster.
 static void try_draft(search_t *self, draft_t *draft, bool fixed)
 {
     plan_t plan;
@@ -250,8 +250,8 @@ static void no_fit(search_t *self, const uint32_t *members, uint32_t count)
                    model_params_count(self->field.model) * 4 * sizeof(float));
 }
 
-// Cuts every group. With `fixed` all groups must become pipelines; else those that cannot hold the model stay
-// idle.
+// Cuts every group. With `fixed` all groups must become pipelines; else those that cannot hold the
+// model stay idle.
 static bool draft_groups(search_t *self, const groups_t *groups, bool fixed, draft_t *draft)
 {
     const field_t *const field = &self->field;
@@ -326,7 +326,8 @@ static void try_single(search_t *self)
     }
 }
 
-// Equal numbers of transformer blocks for the workers of each group, in the order of names; equal rows.
+// Equal numbers of transformer blocks for the workers of each group, in the order of names; equal
+// rows.
 static void try_uniform(search_t *self, uint32_t pipelines)
 {
     const field_t *const field = &self->field;

@@ -1,14 +1,15 @@
 // planner - who joins which pipeline, with which layers and how many rows; which server keeps what.
 //
-// Pure and deterministic: the same input gives the same plan on every machine. The rule of this version is
-// simple: a few ways to group the workers are tried (one pipeline a site, one a worker, all in one, and for
-// each number of pipelines a balanced grouping inside sites), each is cut by partition.h and timed by price.h,
-// and the fastest wins. Slow pipelines are left out where that helps.
+// Pure and deterministic: the same input gives the same plan on every machine. The rule of this
+// version is simple: a few ways to group the workers are tried (one pipeline a site, one a worker,
+// all in one, and for each number of pipelines a balanced grouping inside sites), each is cut by
+// partition.h and timed by price.h, and the fastest wins. Slow pipelines are left out where that
+// helps.
 //
-// Cuts by hand (`plan.stages`) skip the search and go through the same checks. Their text, pipelines
-// separated by ';' and stages by ',':
+// Cuts by hand (`plan.stages`) skip the search and go through the same checks. Their text,
+// pipelines separated by ';' and stages by ',':
 //
-//     east/fast:3,east/slow:1;west/big:4       worker by worker, with its number of transformer blocks
+//     east/fast:3,east/slow:1;west/big:4    worker by worker, with its transformer blocks
 //     east:3,1;west:4                          a site's workers, in the order of their speed
 //     3,1;4                                    any workers, fastest first
 //
@@ -52,9 +53,9 @@ typedef struct {
 #define PLANNER_LATENCY 1e-3   // Seconds.
 #define PLANNER_BANDWIDTH 1e7  // Bytes per second; within a site ten times as much.
 
-// Makes the plan: nodes (those that it uses), pipelines, stages, members, shard map, predicted times. epoch is 1;
-// run_id, resume and init_file are left for the caller. What it gives has passed plan_check. HX_E_ARG
-// and one line in `fault` if there is no such plan; `*out` is then clear.
+// Makes the plan: nodes (those that it uses), pipelines, stages, members, shard map, predicted
+// times. epoch is 1; run_id, resume and init_file are left for the caller. What it gives has passed
+// plan_check. HX_E_ARG and one line in `fault` if there is no such plan; `*out` is then clear.
 HX_MUST_USE hx_err_t planner_solve(const planner_in_t *in, plan_t *out, hx_fault_t *fault);
 
 // "patchpipe", "uniform", "single".

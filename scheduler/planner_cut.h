@@ -5,9 +5,9 @@
 
 #include "scheduler/planner_lane.h"
 
-// Tries orders of the workers and numbers of stages; writes the stages of the fastest lease of `rows` rows to
-// `out` (room for as many as workers), returns how many; 0 if the model does not fit. `members` are
-// numbers in the field.
+// Tries orders of the workers and numbers of stages; writes the stages of the fastest lease of
+// `rows` rows to `out` (room for as many as workers), returns how many; 0 if the model does not
+// fit. `members` are numbers in the field.
 uint32_t cut_group(const field_t *field, const uint32_t *members, uint32_t members_count,
                    uint32_t rows, draft_stage_t *out);
 

@@ -78,7 +78,8 @@ static double *weigh_sites(const field_t *field, const lane_t *lanes, uint32_t l
     return weights;
 }
 
-// The shard for a unit: among those with room the one whose site runs the layer most, then the least loaded.
+// The shard for a unit: among those with room the one whose site runs the layer most, then the
+// least loaded.
 static uint32_t choose_shard(const field_t *field, const double *weights, const unit_t *unit,
                              const uint64_t *load, double limit)
 {
@@ -158,7 +159,8 @@ static void share_out(uint32_t rows, const double *wants, uint32_t count, uint32
         out[at] = 1 + (uint32_t)fmin(fmax(floor(want) - 1, 0), spare);
         given += out[at];
     }
-    // Too many or too few by rounding and by the floor of 1: one row at a time where it is furthest off.
+    // Too many or too few by rounding and by the floor of 1: one row at a time where it is furthest
+    // off.
     while (given != rows) {
         uint32_t best = UINT32_MAX;
         double off = 0;
@@ -236,8 +238,8 @@ static bool move_rows(shares_t *self, uint32_t step)
     return true;
 }
 
-// A pipeline's period is about a constant (fill, drain, synchronisation) plus rows over its rate; with T for all,
-// rows = (T - constant) x rate. Then single moves, in large and small steps.
+// A pipeline's period is about a constant (fill, drain, synchronisation) plus rows over its rate;
+// with T for all, rows = (T - constant) x rate. Then single moves, in large and small steps.
 static void share_rows(shares_t *self)
 {
     const planner_conf_t *const conf = self->field->conf;
@@ -323,8 +325,8 @@ static void add_stages(const draft_t *self, const field_t *field, const lane_t *
     }
 }
 
-// With leases ahead pipelines do not wait for one another: rows per second add up. Without, all wait for the
-// slowest.
+// With leases ahead pipelines do not wait for one another: rows per second add up. Without, all
+// wait for the slowest.
 static double step_of(const plan_t *plan, const planner_conf_t *conf)
 {
     double slowest = 0;

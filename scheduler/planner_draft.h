@@ -22,9 +22,9 @@ void draft_add(draft_t *self, const draft_stage_t *stages, uint32_t stages_count
 // Takes one out.
 void draft_remove(draft_t *self, uint32_t pipeline);
 
-// Makes the plan: rows so that pipelines end together, depths, shard map, times. HX_E_ARG and a line if a
-// stage does not fit into its worker's memory or there are more pipelines than rows; `*out` is then
-// untouched.
+// Makes the plan: rows so that pipelines end together, depths, shard map, times. HX_E_ARG and a
+// line if a stage does not fit into its worker's memory or there are more pipelines than rows;
+// `*out` is then untouched.
 HX_MUST_USE hx_err_t draft_plan(const draft_t *self, const field_t *field, plan_t *out,
                                 hx_fault_t *fault);
 

@@ -1,5 +1,5 @@
-// planner_field - the planner's input made ready: workers and shards sorted by name, sites numbered, lines
-// between sites. Inner header of the planner.
+// planner_field - the planner's input made ready: workers and shards sorted by name, sites
+// numbered, lines between sites. Inner header of the planner.
 
 #ifndef PLANNER_FIELD_H
 #define PLANNER_FIELD_H

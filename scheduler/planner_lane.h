@@ -1,5 +1,5 @@
-// planner_lane - the numbers of one pipeline of a draft: times of stages and lines, depths, memory, its
-// price. Inner header of the planner.
+// planner_lane - the numbers of one pipeline of a draft: times of stages and lines, depths, memory,
+// its price. Inner header of the planner.
 
 #ifndef PLANNER_LANE_H
 #define PLANNER_LANE_H
@@ -32,12 +32,12 @@ void lane_new(lane_t *self, const field_t *field, const draft_stage_t *stages,
               uint32_t stages_count);
 void lane_clear(lane_t *self);
 
-// Sets the depths for a lease of `rows` rows. HX_E_ARG and a line if a stage does not fit into its worker's
-// memory even so.
+// Sets the depths for a lease of `rows` rows. HX_E_ARG and a line if a stage does not fit into its
+// worker's memory even so.
 HX_MUST_USE hx_err_t lane_fit(lane_t *self, const field_t *field, uint32_t rows, hx_fault_t *fault);
 
-// Sets the times of pushing and pulling of all lanes together: they share the line between two sites.
-// `group_site` is the site of each parameter group's server.
+// Sets the times of pushing and pulling of all lanes together: they share the line between two
+// sites. `group_site` is the site of each parameter group's server.
 void lane_sync(lane_t *lanes, uint32_t lanes_count, const field_t *field,
                const uint32_t *group_site);
 

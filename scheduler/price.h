@@ -1,8 +1,9 @@
 // price - how long a lease takes on one pipeline: the schedule's lists run in virtual time.
 //
-// The lists are those that workers walk (model/schedule.h). A stage runs one operation at a time; a message occupies its
-// line (one a boundary and direction) for its bytes, then arrives after the latency; sending does not stop
-// computing. Half of a backward is its input part, half its weight part.
+// The lists are those that workers walk (model/schedule.h). A stage runs one operation at a time; a
+// message occupies its line (one a boundary and direction) for its bytes, then arrives after the
+// latency; sending does not stop computing. Half of a backward is its input part, half its weight
+// part.
 
 #ifndef PRICE_H
 #define PRICE_H
@@ -34,9 +35,9 @@ typedef struct {
     double busy;    // Fraction of the stages' time within a period in which they compute.
 } price_t;
 
-// Without overlap a period is the lease, the pushes, the round and the pulls, one after the other. With it, leases
-// follow one another on each stage; a stage pulls from its last forward of the lease before, and its pushes and pulls
-// together need their time on the line.
+// Without overlap a period is the lease, the pushes, the round and the pulls, one after the other.
+// With it, leases follow one another on each stage; a stage pulls from its last forward of the
+// lease before, and its pushes and pulls together need their time on the line.
 price_t price_lease(const price_in_t *in);
 
 #endif

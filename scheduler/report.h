@@ -11,9 +11,10 @@
 
 // The plan as a table: a line a pipeline, a line a stage, a line a shard, ended by newlines.
 char *report_plan_text(const plan_t *plan, const model_t *model);
-// {"step_seconds", "tokens_per_second", "pipelines": [{"rows", "microbatch", "schedule", "step_seconds", "stages":
-// [{"layers": [first, end], "blocks", "depth", "forward_seconds", "backward_seconds", "members": [{"name",
-// "site", "share"}]}]}], "shards": [{"name", "site", "parameters"}], ...}. The caller owns it.
+// {"step_seconds", "tokens_per_second", "pipelines": [{"rows", "microbatch", "schedule",
+// "step_seconds", "stages": [{"layers": [first, end], "blocks", "depth", "forward_seconds",
+// "backward_seconds", "members": [{"name", "site", "share"}]}]}], "shards": [{"name", "site",
+// "parameters"}], ...}. The caller owns it.
 json_t *report_plan_json(const plan_t *plan, const model_t *model);
 
 // A number, or null where it is none (JSON has no NaN).

@@ -1,8 +1,8 @@
 // roster - who is here, since when, and what each one said about itself.
 //
-// Pure. A node that is lost before the plan leaves the roster; later it stays, marked gone, so that reports can name
-// it. Nodes of one server process share the part of their name before the last '.': "east/ps0.lead",
-// "east/ps0.shard0".
+// Pure. A node that is lost before the plan leaves the roster; later it stays, marked gone, so that
+// reports can name it. Nodes of one server process share the part of their name before the last
+// '.': "east/ps0.lead", "east/ps0.shard0".
 
 #ifndef ROSTER_H
 #define ROSTER_H
@@ -29,8 +29,8 @@ typedef struct {
 
 void roster_clear(roster_t *self);
 
-// Adds a node. HX_E_ARG and one line that names both sides if a living node has its name, or its data differ
-// from those of a living node.
+// Adds a node. HX_E_ARG and one line that names both sides if a living node has its name, or its
+// data differ from those of a living node.
 HX_MUST_USE hx_err_t roster_join(roster_t *self, const roster_entry_t *entry, hx_time_t now,
                                  hx_fault_t *fault);
 // NULL: not here. A pointer is good until the next join or drop.
@@ -45,11 +45,11 @@ const roster_entry_t *roster_overdue(const roster_t *self, hx_time_t now, hx_tim
 
 // Living nodes of a role.
 uint32_t roster_count(const roster_t *self, plan_role_t role);
-// Server processes that are whole: lead, keeper and at least `shards` shards, all living. `site`: only
-// of that site; NULL: of all.
+// Server processes that are whole: lead, keeper and at least `shards` shards, all living. `site`:
+// only of that site; NULL: of all.
 uint32_t roster_servers(const roster_t *self, const char *site, uint32_t shards);
-// The lead and the keeper of the process to use: the one whose keeper has the newest checkpoint if `resume`,
-// else, and among equals, the first by name. False if no process is whole.
+// The lead and the keeper of the process to use: the one whose keeper has the newest checkpoint if
+// `resume`, else, and among equals, the first by name. False if no process is whole.
 bool roster_choose(const roster_t *self, uint32_t shards, bool resume, node_id_t *lead,
                    node_id_t *keeper);
 

@@ -2,9 +2,10 @@
 //
 //     GATHER -> MEASURE -> PLAN -> READY -> RUN -> STOP -> SUM -> ended
 //
-// A pure role (net/step.h): it knows names, profiles, versions and numbers of tokens, never a tensor. It dials
-// nobody: every node dials it and is answered on that connection. Before PLAN a node that is lost
-// just leaves the roster. After that a lost worker is a warning, and a lost server ends the run.
+// A pure role (net/step.h): it knows names, profiles, versions and numbers of tokens, never a
+// tensor. It dials nobody: every node dials it and is answered on that connection. Before PLAN a
+// node that is lost just leaves the roster. After that a lost worker is a warning, and a lost
+// server ends the run.
 //
 // Every wait has a limit, and every 5 s a line says for whom.
 
@@ -16,15 +17,20 @@
 
 typedef struct sched sched_t;
 
-// Jobs. None has a result; `error` tells whether it worked. All are small; in the simulator all may do nothing.
+// Jobs. None has a result; `error` tells whether it worked. All are small; in the simulator all may
+// do nothing.
 typedef enum {
-    SCHED_JOB_METRICS = 1,  // blob: one line of JSON (no newline), appended to metrics.jsonl.
-    SCHED_JOB_TRACE,  // blob: a node's trace events, a line of JSON each; index: the node's number, from 0;
-                      // flags 1: the blob is that node's name (sent before its events).
-    SCHED_JOB_SUMMARY,  // blob: summary.json. Also ends trace.json. Its end is the end of the role.
-    SCHED_JOB_PLAN,  // blob: the plan as text, or as JSON (flags 1). Printed on standard output if the run is
-                     // plan_only (version 1), else kept as plan.json. flags 2: the run resumes, and
-                     // metrics.jsonl goes on.
+    // blob: one line of JSON (no newline), appended to metrics.jsonl.
+    SCHED_JOB_METRICS = 1,
+    // blob: a node's trace events, a line of JSON each; index: the node's number, from 0. flags 1:
+    // the blob is that node's name, which is given before its events.
+    SCHED_JOB_TRACE,
+    // blob: summary.json. Also ends trace.json. Its end is the end of the role.
+    SCHED_JOB_SUMMARY,
+    // blob: the plan as text, or as JSON (flags 1). Printed on standard output if the run is
+    // plan_only (version 1), else kept as plan.json. flags 2: the run resumes, and metrics.jsonl
+    // goes on.
+    SCHED_JOB_PLAN,
 } sched_job_kind_t;
 
 typedef struct {

@@ -1,7 +1,8 @@
-// sched_jobs - the scheduler's jobs: the files of a run (metrics.jsonl, plan.json, trace.json, summary.json). [io]
+// sched_jobs - the scheduler's jobs: the files of a run (metrics.jsonl, plan.json, trace.json,
+// summary.json). [io]
 //
-// metrics.jsonl grows line by line and goes on where a resumed run left it; the others are written beside
-// their place and renamed when they are whole.
+// metrics.jsonl grows line by line and goes on where a resumed run left it; the others are written
+// beside their place and renamed when they are whole.
 
 #ifndef SCHED_JOBS_H
 #define SCHED_JOBS_H
@@ -10,8 +11,8 @@
 
 typedef struct sched_jobs sched_jobs_t;
 
-// Makes the folder and its `log` folder, with parents. `folder` may be NULL: a scheduler that only plans
-// writes no file. HX_E_IO and a line that names the path.
+// Makes the folder and its `log` folder, with parents. `folder` may be NULL: a scheduler that only
+// plans writes no file. HX_E_IO and a line that names the path.
 HX_MUST_USE hx_err_t sched_jobs_open(const char *folder, sched_jobs_t **out, hx_fault_t *fault);
 void sched_jobs_destroy(sched_jobs_t **self);
 

@@ -58,8 +58,8 @@ static bool first_of_site(const sched_t *self, uint32_t entry)
     return true;
 }
 
-// One line for each ordered pair of sites: from a worker to a shard, or to another worker where the site has
-// no shard.
+// One line for each ordered pair of sites: from a worker to a shard, or to another worker where the
+// site has no shard.
 static void list_lines(sched_t *self)
 {
     for (uint32_t from = 0; from < self->roster.count; from++) {

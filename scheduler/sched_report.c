@@ -1,4 +1,5 @@
-// sched_report - what the scheduler tells: a line of progress, the answer to STATUS_ASK, the summary.
+// sched_report - what the scheduler tells: a line of progress, the answer to STATUS_ASK, the
+// summary.
 
 #include <inttypes.h>
 #include <math.h>

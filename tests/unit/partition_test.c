@@ -63,8 +63,8 @@ static double hop_between(const chain_t *self, uint32_t a, uint32_t b)
     return self->hop[from * SITES_MAX + to] + self->hop[to * SITES_MAX + from];
 }
 
-// Least dearest stage over all cuts of layers [first, ..) into `stages`, the first one on `device`; on any
-// device if that is 0, which no later stage can be on.
+// Least dearest stage over all cuts of layers [first, ..) into `stages`, the first one on `device`;
+// on any device if that is 0, which no later stage can be on.
 static double try_all(const chain_t *self, uint32_t stages, uint32_t device, uint32_t first)
 {
     const uint32_t layers = model_layers_count(self->model);

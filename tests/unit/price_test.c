@@ -78,8 +78,9 @@ Test(price, a_single_microbatch_walks_there_and_back)
     cr_assert_float_eq(price.busy, 33 / (2 * price.period), 1e-9);
 }
 
-// The line is the slowest part: messages queue on it. gpipe, M = 4: forwards at 1..4, arrivals at 11, 21, 31,
-// 41; stage 1 forwards till 42, backwards 43..46, gradients at 53, 63, 73, 83; the last backward ends at 84.
+// The line is the slowest part: messages queue on it. gpipe, M = 4: forwards at 1..4, arrivals at
+// 11, 21, 31, 41; stage 1 forwards till 42, backwards 43..46, gradients at 53, 63, 73, 83; the last
+// backward ends at 84.
 Test(price, messages_queue_on_a_slow_line)
 {
     const double ones[] = {1, 1};
@@ -91,7 +92,8 @@ Test(price, messages_queue_on_a_slow_line)
     cr_assert_float_eq(price_lease(&in).lease, 84, 1e-12);
 }
 
-// With latency alone nothing queues: the same with arrivals at 11, 12, 13, 14 and gradients at 26..29.
+// With latency alone nothing queues: the same with arrivals at 11, 12, 13, 14 and gradients at
+// 26..29.
 Test(price, latency_does_not_occupy_the_line)
 {
     const double ones[] = {1, 1};
@@ -134,8 +136,8 @@ Test(price, with_overlap_the_next_lease_fills_the_drain)
     cr_assert_float_eq(price_lease(&in).period, 40, 1e-9);
 }
 
-// Laws on random pipelines: no faster than the slowest stage or than one microbatch's way, and slower stages
-// or links never make a lease of gpipe shorter.
+// Laws on random pipelines: no faster than the slowest stage or than one microbatch's way, and
+// slower stages or links never make a lease of gpipe shorter.
 Test(price, is_never_below_its_bounds)
 {
     hx_rng_t rng = hx_rng_seed(seed_of("price"));
