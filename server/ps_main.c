@@ -318,7 +318,11 @@ static hx_err_t find_resume(server_t *self, hx_fault_t *fault)
                                        why.text);
     }
     checkpoint_reader_t *reader = NULL;
-    HX_TRY(checkpoint_open(&conf, resume, true, &reader, fault));
+    hx_fault_t why = {{0}};
+    const hx_err_t err = checkpoint_open(&conf, resume, true, &reader, &why);
+    if (err != HX_OK) {
+        return hx_fault(fault, err, "%.900s (run.resume)", why.text);
+    }
     self->resume_version = checkpoint_version(reader);
     checkpoint_close(&reader);
     snprintf(self->resume, sizeof self->resume, "%s", resume);
@@ -394,7 +398,8 @@ static int serve(server_t *self)
         status = run_nodes(self);
     } else {
         hx_log_error("%s", fault.text);
-        status = err == HX_E_ARG ? EXIT_USAGE : EXIT_FAILED;
+        status =
+            err == HX_E_FORMAT ? EXIT_FAILED : EXIT_USAGE;  // A damaged file, or a wrong value.
     }
     model_destroy(&self->model);
     return status;
