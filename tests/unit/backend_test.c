@@ -340,20 +340,27 @@ static void old_nan_is_not_read(hx_backend_t *backend, hx_rng_t *rng)
     (void)rng;
     float values[] = {1, 2, 3, NAN};
     float *const x = device_put(backend, values, sizeof values);
-    const hx_gemm_t args = {.dtype = HX_F32,
-                            .rows = 1,
-                            .columns = 1,
-                            .inner = 3,
-                            .alpha = 1,
-                            .a = x,
-                            .a_pitch = 3,
-                            .b = x,
-                            .b_pitch = 1,
-                            .out = x + 3,
-                            .out_pitch = 1};
+    hx_gemm_t args = {.dtype = HX_F32,
+                      .rows = 1,
+                      .columns = 1,
+                      .inner = 3,
+                      .alpha = 1,
+                      .a = x,
+                      .a_pitch = 3,
+                      .b = x,
+                      .b_pitch = 1,
+                      .out = x + 3,
+                      .out_pitch = 1};
+    cr_assert_eq(backend->ops->gemm(backend, 0, &args), HX_OK);
+    device_get(backend, values, x, sizeof values);
+    cr_assert_eq(values[3], 14.0f);
+    // With a bias the output is written before the product: neither then may old values count.
+    values[3] = NAN;
+    cr_assert_eq(backend->ops->upload(backend, 0, x, values, sizeof values), HX_OK);
+    args.bias = x + 1;
     cr_assert_eq(backend->ops->gemm(backend, 0, &args), HX_OK);
     device_take(backend, values, x, 4);
-    cr_assert_eq(values[3], 14.0f);
+    cr_assert_eq(values[3], 16.0f);
 }
 
 Test(backend, gemm_with_beta_zero_does_not_read_its_output)
