@@ -34,9 +34,10 @@ typedef struct {
     node_id_t id;
     const char *bind_control;  // "tcp://127.0.0.1:*"; NULL or empty: binds none.
     const char *bind_data;
-    const char *advertise;  // Host that others dial; NULL or "auto": the bound one, or where that is
-                            // a wildcard, the address from which `toward` is reached.
-    const char *toward;     // The scheduler's endpoint; NULL: this is the scheduler.
+    const char
+        *advertise;      // Host that others dial; NULL or "auto": the bound one, or where that is
+                         // a wildcard, the address from which `toward` is reached.
+    const char *toward;  // The scheduler's endpoint; NULL: this is the scheduler.
     hx_time_t dead_after;
     hx_time_t connect_timeout;  // A dialled peer that does not answer is lost after this; the
                                 // scheduler never is (its member gives up by itself).
@@ -84,12 +85,12 @@ void link_send(link_t *self, node_id_t to, const wire_msg_t *msg, blob_t *blob, 
 
 // Puts on the lines what they take and credits allow.
 void link_flush(link_t *self, hx_time_t now);
-// Waits until something comes in, a line can take more, one of `others` is readable (`ready[i]`
-// says which; each a zsock_t), or until `until`. `now` is
-// the caller's clock.
+// Waits until something comes in, a line can take more, one of `others` (each a zsock_t) is
+// readable (`ready[i]` says which), or until `until`. `now` is the caller's clock, CLOCK_MONOTONIC.
+// Also watches the peers' silence.
 void link_wait(link_t *self, void *const *others, bool *ready, uint32_t count, hx_time_t until,
                hx_time_t now);
-// The next event; false: none for now. Also watches the peers' silence, so call it until false.
+// The next event of what link_wait found; false: none for now.
 bool link_next(link_t *self, hx_time_t now, link_event_t *out);
 
 // Everything that was sent to living peers has been acknowledged.

@@ -450,7 +450,7 @@ void session_excuse(session_t *self, hx_time_t pause, hx_time_t now)
     self->heard_at = HX_MIN(self->heard_at + pause, now);
 }
 
-static hx_time_t lost_at(const session_t *self)
+hx_time_t session_lost_at(const session_t *self)
 {
     if (self->met) {
         return self->heard_at + self->conf.dead_after;
@@ -461,15 +461,15 @@ static hx_time_t lost_at(const session_t *self)
 
 bool session_lost(const session_t *self, hx_time_t now)
 {
-    return now >= lost_at(self);
+    return now >= session_lost_at(self);
 }
 
 hx_time_t session_wake(const session_t *self)
 {
     if (!self->met) {
-        return HX_MIN(self->hello_at, lost_at(self));
+        return HX_MIN(self->hello_at, session_lost_at(self));
     }
-    return HX_MIN(HX_MIN(ping_at(self), self->ack_at), lost_at(self));
+    return HX_MIN(HX_MIN(ping_at(self), self->ack_at), session_lost_at(self));
 }
 
 bool session_met(const session_t *self)

@@ -92,8 +92,9 @@ void session_mended(session_t *self, hx_time_t now);
 // Nobody listened for `pause`: it does not count as the peer's silence.
 void session_excuse(session_t *self, hx_time_t pause, hx_time_t now);
 
-// Nothing was heard for too long.
+// Nothing was heard for too long; and when that would be so.
 bool session_lost(const session_t *self, hx_time_t now);
+hx_time_t session_lost_at(const session_t *self);
 // When to ask again if nothing happens before.
 hx_time_t session_wake(const session_t *self);
 // The peer has answered.
