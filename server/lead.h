@@ -17,8 +17,9 @@
 #include "tensor/optim.h"
 
 #define LEAD_LEASES_MAX PAYLOAD_MEMBERS_MAX  // Open at a time.
-#define LEAD_STRIKES_MAX 3u                  // A range that was not finite so often is skipped.
-#define LEAD_BAD_VOTES_MAX 5u                // Unusable votes of one round that end the run.
+#define LEAD_QUEUE_MAX 64u     // Leases of one pipeline that are not over: what a worker keeps.
+#define LEAD_STRIKES_MAX 3u    // A range that was not finite so often is skipped.
+#define LEAD_BAD_VOTES_MAX 5u  // Unusable votes of one round that end the run.
 #define LEAD_RESEND_EVERY HX_SEC(2)
 #define LEAD_WORD_EVERY HX_SEC(5)  // Between two lines that say for whom it waits.
 #define LEAD_ATTEMPT_SHIFT 40      // attempt = incarnation << 40 | counter.

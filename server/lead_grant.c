@@ -251,7 +251,8 @@ static bool grant_one(lead_t *self, const ssaw_view_t *view, uint32_t pipeline, 
 {
     const uint64_t allowed = ssaw_may_grant(&self->conf.ssaw, view, pipeline);
     row_range_t rows;
-    if (allowed == 0 || !lead_lease_room(self) ||
+    const uint32_t queue = view->pipelines[pipeline].outstanding + lead_evals_count(self, pipeline);
+    if (allowed == 0 || queue >= LEAD_QUEUE_MAX || !lead_lease_room(self) ||
         !cursor_lease(&self->cursor, HX_MIN(allowed, self->pipelines[pipeline].rows), &rows)) {
         return false;
     }
@@ -492,6 +493,16 @@ void lead_close_open(lead_t *self, bool eval, hx_time_t now, step_out_t *out)
     close_leases(self, UINT32_MAX, !eval, eval, WIRE_CLOSED_CANCELLED, now, out);
 }
 
+bool lead_too_small(const lead_t *self)
+{
+    uint64_t rows = 0;
+    for (uint32_t at = 0; at < self->plan.pipelines_count; at++) {
+        rows += self->pipelines[at].live ? self->pipelines[at].rows : 0;
+    }
+    // Half of the queue, since returned ranges may have been cut to less than a lease.
+    return rows * (LEAD_QUEUE_MAX / 2) < self->conf.ssaw.quorum_rows;
+}
+
 void lead_give_up(lead_t *self, uint32_t pipeline, wire_closed_t reason, const char *why,
                   hx_time_t now, step_out_t *out)
 {
@@ -510,6 +521,13 @@ void lead_give_up(lead_t *self, uint32_t pipeline, wire_closed_t reason, const c
     if (lead_live_count(self) == 0) {
         lead_end(self, 1, out, "no pipeline is left: the last one was given up: %s", why);
         self->aborting = true;
+    } else if (lead_too_small(self)) {
+        lead_end(self, 1, out,
+                 "the pipelines that are left hold too few rows for a round of %" PRIu64
+                 ": the last one was given up: %s",
+                 self->conf.ssaw.quorum_rows, why);
+        self->aborting = true;
+        self->stop_at = now;
     }
 }
 

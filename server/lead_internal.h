@@ -258,6 +258,8 @@ void lead_grant(lead_t *self, hx_time_t now, step_out_t *out);
 void lead_on_ready(lead_t *self, const step_in_t *in, step_out_t *out);
 // Closes a lease: tells the members, returns the range, counts the drop. `lease` is gone afterwards.
 void lead_close(lead_t *self, lease_t *lease, wire_closed_t reason, hx_time_t now, step_out_t *out);
+// Could the live pipelines not even make up a quorum with full queues? Then rounds would wait for ever.
+bool lead_too_small(const lead_t *self);
 void lead_give_up(lead_t *self, uint32_t pipeline, wire_closed_t reason, const char *why,
                   hx_time_t now, step_out_t *out);
 // Closes every lease of training (or of evaluation) that is not announced.

@@ -155,6 +155,13 @@ void lead_on_plan(lead_t *self, hx_time_t now, step_out_t *out)
         lead_fail(self, now, out, "%s", fault.text);
         return;
     }
+    if (lead_too_small(self)) {
+        lead_fail(self, now, out,
+                  "the leases of this plan are too small for a quorum of %" PRIu64
+                  " rows: use a smaller train.global_batch, or more rows a pipeline",
+                  self->conf.ssaw.quorum_rows);
+        return;
+    }
     for (uint32_t at = 0; at < self->early_count; at++) {
         if (self->early[at].epoch == plan->epoch) {
             count_ack(self, self->early[at].node, self->early[at].version, now, out);

@@ -196,6 +196,13 @@ static void make_lead(lead_world_t *self)
     self->lead = lead_new(&lead);
 }
 
+static void acknowledge(lead_world_t *self, node_id_t node, const wire_msg_t *ack)
+{
+    if (node != self->conf.silent) {
+        lead_world_deliver(self, node, ack, NULL);
+    }
+}
+
 // Everybody acknowledges the plan, in any order, some before the lead has it.
 static void begin(lead_world_t *self)
 {
@@ -215,13 +222,13 @@ static void begin(lead_world_t *self)
         record_copy(conf->resume, &self->report.last);
         self->report.last.final = false;
     }
-    lead_world_deliver(self, WORLD_KEEPER, &ack, NULL);
+    acknowledge(self, WORLD_KEEPER, &ack);
     for (uint32_t at = 0; at < conf->shards; at++) {
         self->shards[at].version = ack.version;
-        lead_world_deliver(self, WORLD_SHARD + at, &ack, NULL);
+        acknowledge(self, WORLD_SHARD + at, &ack);
     }
     for (uint32_t at = 0; at < conf->pipelines * conf->stages; at++) {
-        lead_world_deliver(self, WORLD_WORKER + at, &ack, NULL);
+        acknowledge(self, WORLD_WORKER + at, &ack);
     }
     for (uint32_t at = 0; at < conf->pipelines; at++) {
         const uint32_t stage = (uint32_t)hx_rng_below(&self->rng, conf->stages);
@@ -357,6 +364,11 @@ void lead_world_tell(lead_world_t *self, node_id_t from, const wire_msg_t *msg, 
 {
     step(self,
          &(step_in_t){.kind = STEP_MESSAGE, .peer = from, .msg = *msg, .blob = blob_retain(blob)});
+}
+
+void lead_world_lose(lead_world_t *self, node_id_t node)
+{
+    step(self, &(step_in_t){.kind = STEP_LOST, .peer = node});
 }
 
 const wire_msg_t *lead_world_sent(const lead_world_t *self, wire_kind_t kind, node_id_t to)

@@ -43,6 +43,7 @@ typedef struct {
     uint64_t journal_history;  // What the journal proposes; 0: nothing.
     hx_time_t stop_at;         // The user asks; 0: never.
     uint32_t stop_status;
+    node_id_t silent;        // It never acknowledges the plan; NODE_NONE: nobody.
     hx_err_t journal_error;  // Of every append.
     bool save_fails;
 } lead_world_conf_t;
@@ -87,6 +88,8 @@ const char *lead_world_trace(const lead_world_t *self);
 
 // For single events: hands one to the lead, now. `blob` may be NULL.
 void lead_world_tell(lead_world_t *self, node_id_t from, const wire_msg_t *msg, blob_t *blob);
+// The lead hears that this peer is gone.
+void lead_world_lose(lead_world_t *self, node_id_t node);
 // The last message of that kind that the lead sent to `to` (any, if NODE_NONE); NULL: none.
 const wire_msg_t *lead_world_sent(const lead_world_t *self, wire_kind_t kind, node_id_t to);
 uint64_t lead_world_sent_count(const lead_world_t *self, wire_kind_t kind);

@@ -11,7 +11,7 @@
 #include "tests/support/lead_world.h"
 
 #define BLOCK_SIZE 4096u
-#define QUEUE_MAX 16u
+#define QUEUE_MAX 64u  // Where few pipelines are left, one may need many leases for a round.
 #define EVENTS_MAX 65536u
 #define TRACE_MAX (1u << 20)
 #define ROWS_MAX (1u << 16)

@@ -166,6 +166,21 @@ Test(lead, run_without_pipelines_fails_and_saves)
     lead_world_destroy(&world);
 }
 
+Test(lead, run_that_one_small_pipeline_cannot_carry_ends)
+{
+    lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_BSP, 101, WORLD_CONTEXT, 0), 8080);
+    conf.rows[0] = 100;
+    conf.rows[1] = 1;
+    conf.row_time[0] = HX_MS(1);
+    conf.dies_at[0] = HX_SEC(1);
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+    cr_assert_str_empty(report->broken);
+    cr_assert_eq(report->status, 1);
+    cr_assert(strstr(report->reason, "too few rows"), "%s", report->reason);
+    lead_world_destroy(&world);
+}
+
 // ---- evaluation, checkpoints, the end
 
 static json_t *totals_of(const lead_world_report_t *report)
@@ -285,7 +300,7 @@ Test(lead, resumes_books_step_and_history)
     lead_world_destroy(&world);
 }
 
-// ---- nonsense
+// ---- who is missing, who goes
 
 // A world in the middle of its first leases.
 static lead_world_t *at_work(void)
@@ -296,6 +311,54 @@ static lead_world_t *at_work(void)
     cr_assert_eq(lead_world_view(world).in_flight, 2);
     return world;
 }
+
+Test(lead, start_without_a_worker_after_its_time)
+{
+    lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_SSAW, 8, WORLD_CONTEXT, 0), 80);
+    conf.silent = WORLD_WORKER + 2;
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+    goes_well(report, 80);
+    cr_assert_eq(report->view.live, 1);
+    cr_assert_geq(report->ended_at, HX_SEC(60));
+    lead_world_destroy(&world);
+}
+
+Test(lead, no_start_without_a_shard)
+{
+    lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_SSAW, 8, WORLD_CONTEXT, 0), 80);
+    conf.silent = WORLD_SHARD + 1;
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+    cr_assert_eq(report->status, 1);
+    cr_assert(strstr(report->reason, "here/shard21"), "%s", report->reason);
+    cr_assert_eq(lead_world_sent_count(world, WIRE_GRANT), 0);
+    lead_world_destroy(&world);
+}
+
+Test(lead, lost_shard_or_keeper_ends_the_run)
+{
+    for (node_id_t node = WORLD_KEEPER; node <= WORLD_SHARD; node += WORLD_SHARD - WORLD_KEEPER) {
+        lead_world_t *world = at_work();
+        lead_world_lose(world, node);
+        const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+        cr_assert(report->done);
+        cr_assert_eq(report->status, 1);
+        cr_assert(strstr(report->reason, "is gone"), "%s", report->reason);
+        lead_world_destroy(&world);
+    }
+}
+
+Test(lead, worker_that_leaves_is_no_longer_waited_for)
+{
+    lead_world_t *world = at_work();
+    lead_world_tell(world, WORLD_WORKER + 1, &(wire_msg_t){.kind = WIRE_LEAVE}, NULL);
+    cr_assert_eq(lead_world_view(world).live, 1);
+    goes_well(lead_world_run(world, LIMIT), 80);
+    lead_world_destroy(&world);
+}
+
+// ---- nonsense
 
 static wire_msg_t ready_of(const lead_world_t *world, node_id_t worker)
 {
