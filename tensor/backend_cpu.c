@@ -71,6 +71,11 @@ void cpu_enter(const cpu_backend_t *self)
     if (omp_get_max_threads() != self->threads) {
         omp_set_num_threads(self->threads);
     }
+}
+
+void cpu_enter_blas(const cpu_backend_t *self)
+{
+    cpu_enter(self);
     if (openblas_get_num_threads() != self->threads) {
         openblas_set_num_threads(self->threads);
     }
@@ -300,7 +305,7 @@ hx_backend_t *hx_backend_cpu_new(int threads)
     }
     HX_ASSERT(self->kernels);
     omp_set_dynamic(0);
-    cpu_enter(self);
+    cpu_enter_blas(self);
     return &self->base;
 }
 

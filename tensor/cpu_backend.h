@@ -22,8 +22,11 @@ cpu_backend_t *cpu_backend_of(hx_backend_t *backend);
 // Memory for the length of one operation, aligned to 64. HX_E_NOMEM.
 HX_MUST_USE hx_err_t cpu_scratch(cpu_backend_t *self, size_t size, void **memory_p);
 
-// Makes the calling thread's OpenMP regions, and OpenBLAS, use the backend's number of threads.
+// Makes the calling thread's OpenMP regions use the backend's number of threads.
 void cpu_enter(const cpu_backend_t *self);
+// Likewise OpenBLAS, whose number belongs to the process. (Inside a region it uses one thread
+// anyway.)
+void cpu_enter_blas(const cpu_backend_t *self);
 
 // Runs a kernel over units 0 .. count - 1, cut evenly among the threads. `weight` is the elements
 // of one unit. The cut depends on count, weight and thread count alone.

@@ -115,7 +115,7 @@ hx_err_t cpu_gemm(hx_backend_t *backend, hx_stream_t stream, const hx_gemm_t *ar
         return HX_OK;
     }
     check(args);
-    cpu_enter(self);
+    cpu_enter_blas(self);
     if (args->dtype == HX_BF16) {
         return multiply_bf16(self, args, batches);
     }

@@ -286,7 +286,9 @@ void hx_backend_destroy(hx_backend_t **backend_p);
 
 // A CPU backend that computes with `threads` threads (0: as many as the process may run on), for
 // its own kernels and for OpenBLAS alike, never nested. It may be used by any one thread at a time.
-// Two backends used at once by two threads each have their own team. Call hx_cpu_prepare first.
+// Two backends used at once by two threads each have their own team; for products at once they must
+// have the same number of threads, since OpenBLAS has one number for the process. Call
+// hx_cpu_prepare first.
 hx_backend_t *hx_backend_cpu_new(int threads);
 int hx_backend_cpu_threads(const hx_backend_t *backend);
 
