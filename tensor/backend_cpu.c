@@ -68,6 +68,7 @@ hx_err_t cpu_scratch(cpu_backend_t *self, size_t size, void **memory_p)
 
 void cpu_enter(const cpu_backend_t *self)
 {
+    omp_set_dynamic(0);  // These are the calling thread's own settings: it may be a new one.
     if (omp_get_max_threads() != self->threads) {
         omp_set_num_threads(self->threads);
     }
@@ -304,7 +305,6 @@ hx_backend_t *hx_backend_cpu_new(int threads)
         self->kernels = kernels ? kernels : self->kernels;
     }
     HX_ASSERT(self->kernels);
-    omp_set_dynamic(0);
     cpu_enter_blas(self);
     return &self->base;
 }
