@@ -1,8 +1,8 @@
 // cursor - the books: which rows of the run's order are committed, leased, returned or skipped.
 //
 // Rows are numbered from 0 without end (an epoch is a stretch of that line). At every instant the
-// spans of this book partition [0, next): below the low-water mark everything is committed or skipped, above
-// it lies one list of spans, each in one state. Pure.
+// spans of this book partition [0, next): below the low-water mark everything is committed or
+// skipped, above it lies one list of spans, each in one state. Pure.
 
 #ifndef CURSOR_H
 #define CURSOR_H
@@ -42,8 +42,8 @@ HX_MUST_USE hx_err_t cursor_load(cursor_t *self, uint64_t limit, const record_t 
 // Rows that can still be leased: the returned ones and those between `next` and the limit.
 uint64_t cursor_left(const cursor_t *self);
 
-// Leases at most `rows_max` rows: the lowest returned range if there is one (cut to fit), else fresh
-// ones. False if nothing is left, or no further span can be kept.
+// Leases at most `rows_max` rows: the lowest returned range if there is one (cut to fit), else
+// fresh ones. False if nothing is left, or no further span can be kept.
 bool cursor_lease(cursor_t *self, uint64_t rows_max, row_range_t *out);
 // These take a range exactly as it was leased.
 void cursor_commit(cursor_t *self, row_range_t range);
@@ -57,11 +57,12 @@ void cursor_skip(cursor_t *self, row_range_t range);
 // How many more ranges can be skipped before the record is full.
 uint32_t cursor_skips_left(const cursor_t *self);
 
-// Writes low_water, committed and skipped of `record`; the arrays are copies, given back by record_destroy.
+// Writes low_water, committed and skipped of `record`; the arrays are copies, given back by
+// record_destroy.
 void cursor_record(const cursor_t *self, record_t *record);
 
-// Whether spans and counts agree: contiguous from low to next, nothing committed or skipped at the low end,
-// equal neighbours joined, counts right.
+// Whether spans and counts agree: contiguous from low to next, nothing committed or skipped at the
+// low end, equal neighbours joined, counts right.
 bool cursor_check(const cursor_t *self);
 
 #endif

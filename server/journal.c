@@ -67,7 +67,8 @@ static void put_head(uint8_t *head, uint64_t offset, const void *bytes, uint32_t
     put_u64(head + 8, XXH3_64bits(bytes, length));
 }
 
-// Whether a whole record with right checksums begins at `offset`; then `*length` is that of its bytes.
+// Whether a whole record with right checksums begins at `offset`; then `*length` is that of its
+// bytes.
 static bool whole_at(const uint8_t *bytes, size_t size, size_t offset, uint32_t *length)
 {
     if (size - offset < HEAD_SIZE) {
@@ -83,8 +84,8 @@ static bool whole_at(const uint8_t *bytes, size_t size, size_t offset, uint32_t 
 
 // ---- scanning
 
-// Could one append that a crash cut short have left these last bytes? Not if they are too many, nor if a
-// whole record stands among them.
+// Could one append that a crash cut short have left these last bytes? Not if they are too many, nor
+// if a whole record stands among them.
 static bool is_torn(const uint8_t *bytes, size_t size, size_t offset)
 {
     if (size - offset > HEAD_SIZE + JOURNAL_RECORD_MAX) {

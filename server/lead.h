@@ -1,13 +1,15 @@
 // lead - hands out leases, closes rounds, and decides what each commit takes.
 //
-// One lead serves a run. It knows pipelines, leases, votes and versions; it never sees a parameter or a
-// gradient. It asks `ssaw` when and with which weights, keeps the books in a `cursor`, and drives the atomic
-// commit of docs/protocol.md: PREPARE, votes, journal, COMMIT, APPLIED, OUTCOME. It also lets checkpoints
-// be written and held-out rows be evaluated, and tells the scheduler how the run goes and when it is done.
+// One lead serves a run. It knows pipelines, leases, votes and versions; it never sees a parameter
+// or a gradient. It asks `ssaw` when and with which weights, keeps the books in a `cursor`, and
+// drives the atomic commit of docs/protocol.md: PREPARE, votes, journal, COMMIT, APPLIED, OUTCOME.
+// It also lets checkpoints be written and held-out rows be evaluated, and tells the scheduler how
+// the run goes and when it is done.
 //
 // A lead that no plan names stays idle: it registers, and ends when the scheduler says so.
 //
-// The pure role. Its jobs are in lead_jobs.h; `bench/sim.c` gives each a duration and returns it as it was.
+// The pure role. Its jobs are in lead_jobs.h; `bench/sim.c` gives each a duration and returns it as
+// it was.
 
 #ifndef LEAD_H
 #define LEAD_H
@@ -25,9 +27,10 @@
 #define LEAD_ATTEMPT_SHIFT 40      // attempt = incarnation << 40 | counter.
 
 typedef enum {
-    // Opens the journal for a run that starts from `version` (0: fresh); `attempt` is the history of
-    // the record that is resumed. The result's `attempt` is the history to go on with: one more than the
-    // journal's newest if that has records above `version`. A failure's result is a line of text.
+    // Opens the journal for a run that starts from `version` (0: fresh); `attempt` is the history
+    // of the record that is resumed. The result's `attempt` is the history to go on with: one more
+    // than the journal's newest if that has records above `version`. A failure's result is a line
+    // of text.
     LEAD_JOB_OPEN = 1,
     // Appends `blob`, the encoded record of `version`, and syncs it to the disk. Failures likewise.
     LEAD_JOB_JOURNAL = 2,
@@ -42,8 +45,8 @@ typedef struct {
     // Goals; the first that is reached ends the run. 0: not a goal.
     uint64_t tokens;  // The run takes ceil(tokens / context) rows in all.
     double seconds;   // Since the first grant of training.
-    double
-        target_loss;  // Of validation; where there is none, of training, averaged over the last commits.
+    // Of validation; where there is none, of training, averaged over the last commits.
+    double target_loss;
     // Evaluation and checkpoints.
     uint64_t valid_rows;   // Held-out rows of one evaluation, [0, valid_rows); 0: there are none.
     uint32_t valid_every;  // Commits; 0: only before and after.

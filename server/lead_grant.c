@@ -1,7 +1,7 @@
 // lead_grant - leases: who gets which rows, who is done, and what becomes of those who are not.
 //
-// Every lease has an attempt number that is never used twice. Whatever arrives for an attempt that is
-// not open is answered CLOSED and changes nothing; that one rule makes late, doubled and lost
+// Every lease has an attempt number that is never used twice. Whatever arrives for an attempt that
+// is not open is answered CLOSED and changes nothing; that one rule makes late, doubled and lost
 // messages harmless.
 
 #include "server/lead_internal.h"

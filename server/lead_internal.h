@@ -256,9 +256,11 @@ void lead_lease_remove(lead_t *self, lease_t *lease);
 ssaw_view_t lead_policy_view(lead_t *self);
 void lead_grant(lead_t *self, hx_time_t now, step_out_t *out);
 void lead_on_ready(lead_t *self, const step_in_t *in, step_out_t *out);
-// Closes a lease: tells the members, returns the range, counts the drop. `lease` is gone afterwards.
+// Closes a lease: tells the members, returns the range, counts the drop. `lease` is gone
+// afterwards.
 void lead_close(lead_t *self, lease_t *lease, wire_closed_t reason, hx_time_t now, step_out_t *out);
-// Could the live pipelines not even make up a quorum with full queues? Then rounds would wait for ever.
+// Could the live pipelines not even make up a quorum with full queues? Then rounds would wait for
+// ever.
 bool lead_too_small(const lead_t *self);
 void lead_give_up(lead_t *self, uint32_t pipeline, wire_closed_t reason, const char *why,
                   hx_time_t now, step_out_t *out);
@@ -272,7 +274,8 @@ uint32_t lead_count(const lead_t *self, lease_state_t state);
 // Leases of evaluation at a pipeline.
 uint32_t lead_evals_count(const lead_t *self, uint32_t pipeline);
 uint64_t lead_rows_left(const lead_t *self);
-// The lowest attempt of training that is open, those of the round left out on demand; else the next one.
+// The lowest attempt of training that is open, those of the round left out on demand; else the next
+// one.
 uint64_t lead_floor(const lead_t *self, bool without_round);
 // The attempt numbers of this incarnation begin above.
 uint64_t lead_next_attempt(const lead_t *self);

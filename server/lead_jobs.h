@@ -14,8 +14,8 @@ typedef struct lead_jobs lead_jobs_t;
 lead_jobs_t *lead_jobs_new(const char *directory);
 void lead_jobs_destroy(lead_jobs_t **self_p);
 
-// The node's job function: see lead_job_t for what each kind does. With a failure the result is the line that
-// says what and how to mend it.
+// The node's job function: see lead_job_t for what each kind does. With a failure the result is the
+// line that says what and how to mend it.
 hx_err_t lead_jobs_run(void *self, step_job_t *job, blob_t **result_p);
 
 #endif

@@ -1,11 +1,12 @@
 // lead_pin - evaluations and checkpoints: what needs one version to stay as it is for a while.
 //
 // A record with `snapshot` makes shards keep that version until UNPIN. Both uses of it run at the
-// same time, beside training. At most one version is pinned. The first and the last evaluation need no
-// pin: nothing is committed meanwhile.
+// same time, beside training. At most one version is pinned. The first and the last evaluation need
+// no pin: nothing is committed meanwhile.
 //
-// An evaluation divides the held-out rows among the pipelines in proportion to their leases, so that the sum of
-// losses is added in the same order in every run. Rows of a pipeline that is given up go to the others.
+// An evaluation divides the held-out rows among the pipelines in proportion to their leases, so
+// that the sum of losses is added in the same order in every run. Rows of a pipeline that is given
+// up go to the others.
 
 #include "server/lead_internal.h"
 

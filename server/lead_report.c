@@ -1,4 +1,5 @@
-// lead_report - what the lead tells about the run: a line a commit, a line a validation, totals at the end.
+// lead_report - what the lead tells about the run: a line a commit, a line a validation, totals at
+// the end.
 
 #include "server/lead_internal.h"
 

@@ -1,5 +1,5 @@
-// lead_round - the atomic commit: everything announced at one instant goes into the next version, on
-// all shards or on none.
+// lead_round - the atomic commit: everything announced at one instant goes into the next version,
+// on all shards or on none.
 //
 //     NONE --policy says so--> VOTING --all yes--> JOURNAL --synced--> APPLYING --all applied--> NONE
 //                                 \--any no--> NONE (what was named is closed, the rest stays announced)
@@ -36,7 +36,8 @@ static round_member_t member_of(const lead_t *self, const lease_t *lease)
     };
 }
 
-// Takes everything that is announced, in the order of rows, so that the order of arrival changes no bit.
+// Takes everything that is announced, in the order of rows, so that the order of arrival changes no
+// bit.
 static void take_members(lead_t *self, prepare_t *prepare)
 {
     prepare->members = hx_new(lead_count(self, LEASE_ANNOUNCED), sizeof *prepare->members);
@@ -214,8 +215,8 @@ static lease_t *in_round(lead_t *self, uint64_t attempt)
     return lease && lease->state == LEASE_IN_ROUND ? lease : NULL;
 }
 
-// What a shard named is closed, the rest is announced as before. The list does not tell what is missing
-// from what is not finite; either way the same range must not come round for ever.
+// What a shard named is closed, the rest is announced as before. The list does not tell what is
+// missing from what is not finite; either way the same range must not come round for ever.
 static void on_no(lead_t *self, const step_in_t *in, step_out_t *out)
 {
     uint64_t *attempts = NULL;

@@ -1,4 +1,5 @@
-// lead_start - from the plan to the first lease: who has to be there, and from which version the run goes on.
+// lead_start - from the plan to the first lease: who has to be there, and from which version the
+// run goes on.
 
 #include "server/lead_internal.h"
 
@@ -209,8 +210,8 @@ void lead_on_resume(lead_t *self, const step_in_t *in, step_out_t *out)
     }
 }
 
-// Commits above the version that the run starts from are void: the journal says so by a record of that
-// version with a newer history.
+// Commits above the version that the run starts from are void: the journal says so by a record of
+// that version with a newer history.
 static void mark_rollback(lead_t *self, uint64_t history, step_out_t *out)
 {
     step_note(out, STEP_WARN,

@@ -1,4 +1,5 @@
-// ssaw - who may be granted work, when a round closes, and with which weight a contribution enters it.
+// ssaw - who may be granted work, when a round closes, and with which weight a contribution enters
+// it.
 //
 // A pure policy: every answer is a function of the arguments alone. It keeps no state, reads no
 // clock, logs nothing. The lead asks it after every event; the simulator asks it the same way. The
@@ -56,10 +57,9 @@ typedef struct {
 } ssaw_pipeline_t;
 
 typedef struct {
-    uint64_t version;  // Commits so far.
-    bool prepare_out;  // A round is being voted on or applied.
-    uint64_t
-        rows_left;  // Rows that may still be granted: returned ones, and fresh ones unless the run ends.
+    uint64_t version;     // Commits so far.
+    bool prepare_out;     // A round is being voted on or applied.
+    uint64_t rows_left;   // Rows that may still be granted: returned, and fresh unless it ends.
     hx_time_t step_mean;  // Mean time of a step.
     const ssaw_pipeline_t *pipelines;
     uint32_t pipelines_count;
@@ -104,8 +104,8 @@ const char *ssaw_verdict_name(ssaw_verdict_t verdict);
 
 // lambda(lag), in (0, 1].
 double ssaw_lambda(const ssaw_conf_t *conf, uint32_t lag);
-// Writes u_i / sum u of each contribution to `weights`, and returns kappa: sum u over the tokens of N rows,
-// at most kappa_max. Without any token all weights and kappa are 0.
+// Writes u_i / sum u of each contribution to `weights`, and returns kappa: sum u over the tokens of
+// N rows, at most kappa_max. Without any token all weights and kappa are 0.
 double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weights);
 // What the step size is multiplied by: kappa^p.
 double ssaw_step_scale(const ssaw_conf_t *conf, double kappa);

@@ -1,5 +1,5 @@
-// journal: any bytes are records, a torn end, or one clear line with an offset; whole records are never
-// counted beyond the bytes there are.
+// journal: any bytes are records, a torn end, or one clear line with an offset; whole records are
+// never counted beyond the bytes there are.
 
 #include "server/journal.h"
 

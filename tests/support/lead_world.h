@@ -1,5 +1,6 @@
-// lead_world - a small world around one lead, in virtual time: shards, a keeper and workers that answer,
-// come late, repeat themselves, refuse or die, all from one seed. It holds the lead to its laws at every step.
+// lead_world - a small world around one lead, in virtual time: shards, a keeper and workers that
+// answer, come late, repeat themselves, refuse or die, all from one seed. It holds the lead to its
+// laws at every step.
 
 #ifndef LEAD_WORLD_H
 #define LEAD_WORLD_H
@@ -75,15 +76,15 @@ typedef struct world lead_world_t;
 lead_world_t *lead_world_new(const lead_world_conf_t *conf);
 void lead_world_destroy(lead_world_t **self_p);
 
-// Values that a test then changes: two pipelines of two stages, 4 rows a lease of 10 ms a row, two shards, delays of
-// 1 ms, no misfortune, no end.
+// Values that a test then changes: two pipelines of two stages, 4 rows a lease of 10 ms a row, two
+// shards, delays of 1 ms, no misfortune, no end.
 lead_world_conf_t lead_world_conf(uint64_t seed, ssaw_conf_t ssaw);
 
 // Runs until DONE, or until that time. The report's strings live as long as the world.
 const lead_world_report_t *lead_world_run(lead_world_t *self, hx_time_t until);
 
-// The lead's notes so far, "[    45] text\n" with milliseconds since the first grant of training; what came
-// before that is left out.
+// The lead's notes so far, "[    45] text\n" with milliseconds since the first grant of training;
+// what came before that is left out.
 const char *lead_world_trace(const lead_world_t *self);
 
 // For single events: hands one to the lead, now. `blob` may be NULL.

@@ -1,4 +1,5 @@
-// lead_world_actors - shards, keeper and workers: as good as their roles need be for a lead to lead.
+// lead_world_actors - shards, keeper and workers: as good as their roles need be for a lead to
+// lead.
 
 #include "tests/support/lead_world_state.h"
 

@@ -457,8 +457,8 @@ Test(ssaw, weights_are_positive_and_sum_to_one)
     }
 }
 
-// Whoever waits has something to wait for: an event in flight, a lease that may be granted, or a time. Else the
-// run would stand still for ever.
+// Whoever waits has something to wait for: an event in flight, a lease that may be granted, or a
+// time. Else the run would stand still for ever.
 Test(ssaw, never_waits_for_nothing)
 {
     hx_rng_t rng = hx_rng_seed(seed_of("ssaw"));
