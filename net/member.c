@@ -23,6 +23,7 @@ void member_init(member_t *self, const member_conf_t *conf)
 void member_clear(member_t *self)
 {
     plan_destroy(&self->plan);
+    traffic_clear(&self->traffic);
 }
 
 node_id_t member_lead(const member_t *self)
@@ -83,7 +84,9 @@ void member_heard(member_t *self)
 void member_stopped(member_t *self, step_out_t *out, blob_t *trace)
 {
     const wire_msg_t msg = {.kind = WIRE_STOPPED};
-    step_send(out, NODE_SCHEDULER, &msg, trace);
+    blob_t *blob = traffic_append(&self->traffic, trace);
+    step_send(out, NODE_SCHEDULER, &msg, blob);
+    blob_release(&blob);
     step_stop(out, self->stop_status, "%s", self->stop_reason);
 }
 
@@ -160,11 +163,13 @@ static member_event_t on_plan(member_t *self, const step_in_t *in, step_out_t *o
     plan_destroy(&self->plan);
     self->plan = plan;
     self->ack_wanted = false;
+    traffic_plan(&self->traffic, &self->plan);
     return MEMBER_PLAN;
 }
 
 static member_event_t on_message(member_t *self, const step_in_t *in, step_out_t *out)
 {
+    traffic_count(&self->traffic, &self->plan, in->peer, blob_size(in->blob));
     if (in->msg.kind == WIRE_PROBE) {
         const wire_msg_t msg = {.kind = WIRE_PROBED, .micro = in->msg.micro};
         step_send(out, in->peer, &msg, NULL);

@@ -1,14 +1,17 @@
-// member - what every node but the scheduler does to belong to a run: register, be told the plan, stop.
+// member - what every node but the scheduler does to belong to a run: register, be told the plan,
+// stop.
 //
 // A small pure part of a role: shard, lead, keeper and worker each hold one and hand it every event
-// first. It registers (again every second, until join_timeout), answers probes, takes the plan, notices a
-// lost scheduler, passes a user's signal on, and ends the role when the scheduler says STOP.
+// first. It registers (again every second, until join_timeout), answers probes, takes the plan,
+// notices a lost scheduler, passes a user's signal on, and ends the role when the scheduler says
+// STOP.
 
 #ifndef MEMBER_H
 #define MEMBER_H
 
 #include "model/model.h"
 #include "net/step.h"
+#include "net/traffic.h"
 
 typedef struct {
     node_id_t id;  // Own id.
@@ -48,6 +51,7 @@ typedef struct {
     bool ack_wanted;       // PLAN_ACK is being repeated,
     uint64_t ack_version;  // with this version,
     hx_time_t next_ack;    // then.
+    traffic_t traffic;  // Payload bytes received, for the summary.
     hx_time_t orphan_at;  // Without a peer that it needs it ends then, unless STOP says why before.
     char orphan_text[WIRE_TEXT_MAX];
 } member_t;
@@ -55,21 +59,24 @@ typedef struct {
 void member_init(member_t *self, const member_conf_t *conf);
 void member_clear(member_t *self);
 
-// Looks at an event. Call it first in every step, and let the role act on the answer. It asks for its own wake-ups.
+// Looks at an event. Call it first in every step, and let the role act on the answer. It asks for
+// its own wake-ups.
 member_event_t member_step(member_t *self, const step_in_t *in, step_out_t *out);
 
-// Sends PLAN_ACK to the lead (for the lead itself: to the scheduler), repeated every 2 s until member_heard.
+// Sends PLAN_ACK to the lead (for the lead itself: to the scheduler), repeated every 2 s until
+// member_heard.
 void member_ready(member_t *self, uint64_t version, hx_time_t now, step_out_t *out);
 // The lead has been heard: no more repeats of PLAN_ACK.
 void member_heard(member_t *self);
 
-// A peer without which this node cannot go on is gone: the scheduler will notice, too, and say STOP with the true
-// reason, which may be on its way already. So the node waits for it, at most 10 s, and only then ends by itself
-// with status 1 and this text.
+// A peer without which this node cannot go on is gone: the scheduler will notice, too, and say STOP
+// with the true reason, which may be on its way already. So the node waits for it, at most 10 s,
+// and only then ends by itself with status 1 and this text.
 void member_orphaned(member_t *self, hx_time_t now, step_out_t *out, const char *format, ...)
     HX_PRINTF(4, 5);
 
-// Answers STOP with STOPPED (with `trace`, or NULL) and ends the role with the status that STOP named.
+// Answers STOP with STOPPED (with `trace`, or NULL, and behind it a line of net/traffic.h) and ends
+// the role with the status that STOP named.
 void member_stopped(member_t *self, step_out_t *out, blob_t *trace);
 
 // Ids of the run's singletons by the plan; NODE_NONE before the first plan.
