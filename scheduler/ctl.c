@@ -9,6 +9,7 @@
 #include "tensor/hx_text.h"
 
 #define PATIENCE HX_SEC(5)
+#define FAREWELL HX_MS(50)
 
 static hx_time_t clock_now(void)
 {
@@ -82,6 +83,10 @@ hx_err_t ctl_ask(const conf_t *conf, const wire_msg_t *msg, wire_kind_t answer, 
         link_wait(link, NULL, NULL, 0, until, clock_now());
         over = look(link, answer, out);
     }
+    // A last turn, so that the scheduler hears that its answer came.
+    link_flush(link, clock_now());
+    link_wait(link, NULL, NULL, 0, clock_now() + FAREWELL, clock_now());
+    link_flush(link, clock_now());
     link_destroy(&link);
     return over ? HX_OK
                 : hx_fault(fault, HX_E_TIMEOUT,

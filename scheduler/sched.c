@@ -333,9 +333,8 @@ static void on_limit(sched_t *self, hx_time_t now, step_out_t *out)
     sched_waiting(self, waiting, sizeof waiting);
     switch (self->phase) {
     case SCHED_GATHER:
-        sched_end(self, 1, now, out,
-                  "gave up after %" PRId64 " s: only %s joined at %s (run.join_timeout)",
-                  self->conf.join_timeout / HX_SEC(1), waiting, self->conf.endpoint);
+        sched_end(self, 1, now, out, "gave up after %" PRId64 " s at %s: %s (run.join_timeout)",
+                  self->conf.join_timeout / HX_SEC(1), self->conf.endpoint, waiting);
         break;
     case SCHED_PROFILE:
     case SCHED_READY:

@@ -180,7 +180,8 @@ void sched_end(sched_t *self, int status, hx_time_t now, step_out_t *out, const 
     va_end(args);
     memcpy(self->reason, reason, sizeof reason);
     self->status = status;
-    step_note(out, status == 0 || status == 130 ? STEP_INFO : STEP_ERROR, "%s", self->reason);
+    // The driver says the reason itself, at the level that the status deserves, when the role ends.
+    step_note(out, STEP_INFO, "ending all nodes: %s", self->reason);
     sched_phase(self, SCHED_STOP, now + SCHED_STOPPED_TIMEOUT, now);
     wire_msg_t msg = {.kind = WIRE_STOP, .count = (uint32_t)status};
     snprintf(msg.text, sizeof msg.text, "%s", self->reason);

@@ -244,7 +244,8 @@ Test(sched, says_whom_it_waits_for_and_gives_up_in_time)
         "at tcp://127.0.0.1:7700: 0 of 1 servers, 1 of 2 workers; missing server at east (0 "
         "of 1 there), worker east/slow; 25 s left");
     wait_until(HX_SEC(30));
-    ASSERT_NOTED("gave up after 30 s: only 0 of 1 servers, 1 of 2 workers; missing");
+    ASSERT_NOTED(
+        "gave up after 30 s at tcp://127.0.0.1:7700: 0 of 1 servers, 1 of 2 workers; missing");
     cr_assert_eq(sent(FAST, WIRE_STOP)->msg.count, 1);
     cr_assert(sent(SHARD, WIRE_STOP));
     hear(FAST, (wire_msg_t){.kind = WIRE_STOPPED});
