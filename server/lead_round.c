@@ -1,8 +1,8 @@
 // lead_round - the atomic commit: everything announced at one instant goes into the next version,
 // on all shards or on none.
 //
-//     NONE --policy says so--> VOTING --all yes--> JOURNAL --synced--> APPLYING --all applied--> NONE
-//                                 \--any no--> NONE (what was named is closed, the rest stays announced)
+//     NONE --policy says so--> VOTING --all yes--> JOURNAL --synced--> APPLYING --all--> NONE
+//                                 \--any no--> NONE (what was named is closed, the rest stays)
 //
 // The round is decided when its record is in the journal, and only then.
 
