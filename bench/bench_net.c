@@ -1,0 +1,222 @@
+// bench_net - messages between two nodes beside plain libzmq at the same size, in the same run.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "bench/bench_args.h"
+#include "bench/bench_nodes.h"
+#include "bench/bench_pump.h"
+#include "bench/raw_zmq.h"
+#include "net/options.h"
+
+#define ECHO NODE_SCHEDULER
+#define PUMP ((node_id_t)2)
+#define IN_FLIGHT 8u
+#define TRIPS 1000u
+#define REPEATS_MAX 32u
+#define SIZE_MIN ((size_t)128)
+
+typedef struct {
+    const char *sizes_text;
+    const char *transports_text;
+    double seconds;
+    uint32_t repeats;
+    bool json;
+    bench_sizes_t sizes;
+    bench_transports_t transports;
+} args_t;
+
+// Medians of a row.
+typedef struct {
+    double goodput, raw, round_trip, raw_round_trip;
+} row_t;
+
+static void seat_pump(void *role, bench_address_t own, bench_address_t first)
+{
+    (void)own;
+    bench_pump_t *const pump = role;
+    snprintf(pump->data, sizeof pump->data, "%s", first.data);
+}
+
+static void seat_echo(void *role, bench_address_t own, bench_address_t first)
+{
+    (void)role;
+    (void)own;
+    (void)first;
+}
+
+// One run of ours. Returns an exit status.
+static int run_ours(const char *transport, size_t bytes, double seconds, double *goodput,
+                    double *round_trip, hx_fault_t *fault)
+{
+    bench_echo_t echo;
+    static bench_pump_t pump;
+    bench_echo_init(&echo, bytes);
+    bench_pump_init(&pump, &(bench_pump_conf_t){.echo = ECHO,
+                                                .trips = TRIPS,
+                                                .bytes = bytes,
+                                                .in_flight = IN_FLIGHT,
+                                                .seconds = seconds});
+    const bench_node_t nodes[] = {
+        {.name = "echo",
+         .id = ECHO,
+         .binds_data = true,
+         .seat = seat_echo,
+         .role = &echo,
+         .step = bench_echo_step},
+        {.name = "pump", .id = PUMP, .seat = seat_pump, .role = &pump, .step = bench_pump_step},
+    };
+    const int status = bench_nodes_run(nodes, HX_COUNT(nodes), transport, fault);
+    *goodput = pump.goodput;
+    *round_trip = pump.trips_done > 0 ? bench_median(pump.trip_seconds, pump.trips_done) : 0;
+    bench_pump_clear(&pump);
+    bench_echo_clear(&echo);
+    return status;
+}
+
+static int run_raw(const char *transport, size_t bytes, double seconds, raw_zmq_t *out,
+                   hx_fault_t *fault)
+{
+    const bool ipc = strcmp(transport, "ipc") == 0;
+    const raw_zmq_conf_t conf = {
+        .endpoint = ipc ? "ipc://*" : "tcp://127.0.0.1:*",
+        .bytes = bytes,
+        .in_flight = IN_FLIGHT,
+        .seconds = seconds,
+    };
+    return raw_zmq_run(&conf, out, fault) == HX_OK ? EXIT_DONE : EXIT_FAILED;
+}
+
+// Ours and raw in turn, so that both see the same moments of a shared machine.
+static int measure(const args_t *args, const char *transport, size_t bytes, row_t *row,
+                   hx_fault_t *fault)
+{
+    double values[4][REPEATS_MAX];
+    for (uint32_t at = 0; at < args->repeats; at++) {
+        raw_zmq_t raw;
+        int status =
+            run_ours(transport, bytes, args->seconds, &values[0][at], &values[2][at], fault);
+        if (status == EXIT_DONE) {
+            status = run_raw(transport, bytes, args->seconds, &raw, fault);
+        }
+        if (status != EXIT_DONE) {
+            return status;
+        }
+        values[1][at] = raw.goodput;
+        values[3][at] = raw.round_trip;
+        fprintf(stderr, "%s, %zu bytes, %u of %u: %.2f GB/s, raw %.2f GB/s\n", transport, bytes,
+                at + 1, args->repeats, 1e-9 * values[0][at], 1e-9 * values[1][at]);
+    }
+    row->goodput = bench_median(values[0], args->repeats);
+    row->raw = bench_median(values[1], args->repeats);
+    row->round_trip = bench_median(values[2], args->repeats);
+    row->raw_round_trip = bench_median(values[3], args->repeats);
+    return EXIT_DONE;
+}
+
+static void report(const args_t *args, const char *transport, size_t bytes, const row_t *row,
+                   json_t *rows)
+{
+    json_array_append_new(rows, json_pack("{s:s, s:I, s:b, s:f, s:f, s:f, s:f, s:f}", "transport",
+                                          transport, "bytes", (json_int_t)bytes, "curve", false,
+                                          "goodput", row->goodput, "raw", row->raw, "ratio",
+                                          row->goodput / row->raw, "round_trip", row->round_trip,
+                                          "raw_round_trip", row->raw_round_trip));
+    if (!args->json) {
+        printf("%-9s  %9zu  %8.2f  %8.2f  %5.2f  %10.0f  %10.0f\n", transport, bytes,
+               1e-9 * row->goodput, 1e-9 * row->raw, row->goodput / row->raw, 1e6 * row->round_trip,
+               1e6 * row->raw_round_trip);
+        fflush(stdout);
+    }
+}
+
+static int run_all(const args_t *args, json_t *rows, hx_fault_t *fault)
+{
+    if (!args->json) {
+        puts("transport      bytes      GB/s  raw GB/s  ratio  64 B in us  raw in us");
+    }
+    for (uint32_t transport = 0; transport < args->transports.count; transport++) {
+        for (uint32_t size = 0; size < args->sizes.count; size++) {
+            const char *const name = args->transports.names[transport];
+            row_t row;
+            const int status = measure(args, name, args->sizes.bytes[size], &row, fault);
+            if (status != EXIT_DONE) {
+                return status;
+            }
+            report(args, name, args->sizes.bytes[size], &row, rows);
+        }
+    }
+    return EXIT_DONE;
+}
+
+static bool parse(int argc, char **argv, args_t *args, options_t *options)
+{
+    const option_t list[] = {
+        {"sizes", 0, OPTION_TEXT, "LIST", "bytes of a payload (4K,64K,1M,4M)", &args->sizes_text},
+        {"transport", 0, OPTION_TEXT, "LIST", "tcp, ipc or both (tcp,ipc)", &args->transports_text},
+        {"seconds", 0, OPTION_REAL, "S", "of each measurement (1)", &args->seconds},
+        {"repeats", 0, OPTION_COUNT, "N", "measurements of each row, of which the median (3)",
+         &args->repeats},
+        {"json", 0, OPTION_FLAG, NULL, "one object on standard output", &args->json},
+    };
+    const options_spec_t spec = {
+        .program = "harmony-bench net",
+        .summary = "Two nodes of this software in one process send each other payloads, 8 under "
+                   "way, each answered by one of the same size; every byte is read on both sides. "
+                   "Beside it, in turn: plain libzmq with the same sizes. Goodput counts payload "
+                   "bytes of both directions. Without encryption only: keys come with a later "
+                   "version.",
+        .operands = "",
+        .options = list,
+        .options_count = HX_COUNT(list),
+        .examples = "  harmony-bench net\n  harmony-bench net --sizes 1M --repeats 5 --json\n",
+    };
+    if (!options_parse(&spec, argc, argv, options)) {
+        return false;
+    }
+    hx_fault_t fault = {{0}};
+    if (args->repeats > REPEATS_MAX || args->seconds < 0.01) {
+        options->status =
+            options_refuse(&spec, "--repeats is 1 to %u, --seconds at least 0.01", REPEATS_MAX);
+    } else if (bench_sizes_parse(args->sizes_text, SIZE_MIN, WIRE_PAYLOAD_MAX, &args->sizes,
+                                 &fault) != HX_OK ||
+               bench_transports_parse(args->transports_text, &args->transports, &fault) != HX_OK) {
+        options->status = options_refuse(&spec, "%s", fault.text);
+    } else {
+        options->quiet++;  // What nodes say of themselves is no news here.
+        return options_log(options, "bench", NULL);
+    }
+    options_destroy(options);
+    return false;
+}
+
+int bench_net(int argc, char **argv)
+{
+    args_t args = {
+        .sizes_text = "4K,64K,1M,4M", .transports_text = "tcp,ipc", .seconds = 1, .repeats = 3};
+    options_t options;
+    if (!parse(argc, argv, &args, &options)) {
+        return options.status;
+    }
+    hx_fault_t fault = {{0}};
+    bench_probe_t probe;
+    bench_probe(&probe);
+    json_t *const rows = json_array();
+    int status = node_prepare(&fault) == HX_OK ? EXIT_DONE : EXIT_FAILED;
+    if (status == EXIT_DONE) {
+        status = run_all(&args, rows, &fault);
+    }
+    if (status != EXIT_DONE) {
+        fprintf(stderr, "harmony-bench net: %s\n", fault.text);
+        json_decref(rows);
+    } else if (args.json) {
+        bench_print_json(
+            json_pack("{s:o, s:o}", "rows", rows, "machine", bench_probe_json(&probe)));
+    } else {
+        bench_probe_print(&probe);
+        json_decref(rows);
+    }
+    options_destroy(&options);
+    return status;
+}
