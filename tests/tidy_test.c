@@ -42,6 +42,7 @@ static const exception_t IO[] = {
     {"server/checkpoint.c", "writes checkpoints"},
     {"server/checkpoint_io.c", "writes checkpoints"},
     {"server/checkpoint_read.c", "reads checkpoints"},
+    {"server/held_out.c", "looks at the length of the data"},
     {"server/journal.c", "the journal's file"},
     {"server/keeper_jobs.c", "jobs of the keeper: checkpoints"},
     {"server/lead_jobs.c", "jobs of the lead: journal, metrics"},
