@@ -57,7 +57,7 @@ static hx_err_t cut_tail(data_t *self, double fraction, hx_fault_t *fault)
 
 static hx_err_t open_valid_file(data_t *self, const char *path, hx_fault_t *fault)
 {
-    HX_TRY(data_file_open(path, &self->valid_file, fault));
+    HX_TRY(data_file_open(path, "train.valid", &self->valid_file, fault));
     HX_TRY(data_file_check_all(&self->valid_file, self->vocab, fault));
     self->train = make_part(&self->file, 0, self->file.tokens, self->context);
     self->valid = make_part(&self->valid_file, 0, self->valid_file.tokens, self->context);
@@ -72,7 +72,7 @@ static hx_err_t open_valid_file(data_t *self, const char *path, hx_fault_t *faul
 
 static hx_err_t open_parts(const data_conf_t *conf, data_t *self, hx_fault_t *fault)
 {
-    HX_TRY(data_file_open(conf->path, &self->file, fault));
+    HX_TRY(data_file_open(conf->path, "train.data", &self->file, fault));
     HX_TRY(data_file_check_all(&self->file, self->vocab, fault));
     if (conf->valid_path && conf->valid_path[0] != '\0') {
         HX_TRY(open_valid_file(self, conf->valid_path, fault));

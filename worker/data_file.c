@@ -23,14 +23,14 @@ static bool is_token_file(const char *path)
     return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-static hx_err_t map_file(int fd, data_file_t *self, hx_fault_t *fault)
+static hx_err_t map_file(int fd, const char *key, data_file_t *self, hx_fault_t *fault)
 {
     struct stat status;
     if (fstat(fd, &status) != 0) {
         return hx_fault(fault, HX_E_IO, "%s: %s", self->path, strerror(errno));
     }
     if (!S_ISREG(status.st_mode)) {
-        return hx_fault(fault, HX_E_IO, "%s: not a regular file (train.data)", self->path);
+        return hx_fault(fault, HX_E_IO, "%s: not a regular file (%s)", self->path, key);
     }
     self->size = (uint64_t)status.st_size;
     if (self->size == 0) {
@@ -90,15 +90,15 @@ static hx_err_t read_header(data_file_t *self, hx_fault_t *fault)
     return HX_OK;
 }
 
-hx_err_t data_file_open(const char *path, data_file_t *out, hx_fault_t *fault)
+hx_err_t data_file_open(const char *path, const char *key, data_file_t *out, hx_fault_t *fault)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return hx_fault(fault, HX_E_IO, "%s: %s (train.data)", path, strerror(errno));
+        return hx_fault(fault, HX_E_IO, "%s: %s (%s)", path, strerror(errno), key);
     }
     data_file_t self = {.path = strdup(path), .width = 1};
     HX_ASSERT(self.path);
-    hx_err_t err = map_file(fd, &self, fault);
+    hx_err_t err = map_file(fd, key, &self, fault);
     close(fd);
     self.tokens = self.size;
     if (err == HX_OK && is_token_file(path)) {

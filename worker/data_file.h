@@ -16,8 +16,10 @@ typedef struct {
     uint32_t width;   // Bytes of one: 1 or 2.
 } data_file_t;
 
-// Maps a file and reads its header. HX_E_IO or HX_E_FORMAT with a line.
-HX_MUST_USE hx_err_t data_file_open(const char *path, data_file_t *out, hx_fault_t *fault);
+// Maps a file and reads its header; `key` is what names it in the configuration. HX_E_IO or
+// HX_E_FORMAT with a line.
+HX_MUST_USE hx_err_t data_file_open(const char *path, const char *key, data_file_t *out,
+                                    hx_fault_t *fault);
 // A cleared struct is accepted.
 void data_file_close(data_file_t *self);
 

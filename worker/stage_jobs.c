@@ -86,7 +86,9 @@ static hx_err_t open_stage(stage_jobs_t *self, const step_job_t *job, hx_fault_t
         .sets = job->micro,
         .recompute = (job->flags & WORKER_JOB_RECOMPUTE) != 0,
     };
-    const hx_err_t err = stage_open(&conf, &self->stage);
+    // A system may promise more memory than it has, so what it gives is not asked alone.
+    const bool fits = self->conf.memory == 0 || stage_size(&conf) <= self->conf.memory;
+    const hx_err_t err = fits ? stage_open(&conf, &self->stage) : HX_E_NOMEM;
     if (err != HX_OK) {
         return hx_fault(fault, err,
                         "layers %" PRIu32 " to %" PRIu32 " need %" PRIu64

@@ -18,6 +18,7 @@ typedef struct {
     const blocks_t *blocks;
     const data_t *data;
     uint64_t order_seed;
+    uint64_t memory;  // Bytes that a stage may reserve; 0: what the backend gives.
 } stage_jobs_conf_t;
 
 typedef struct stage_jobs stage_jobs_t;

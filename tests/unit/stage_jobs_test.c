@@ -159,7 +159,8 @@ static stage_jobs_t *jobs_of(const world_t *world)
     const stage_jobs_conf_t conf = {.backend = world->backend,
                                     .model = world->model,
                                     .blocks = &world->blocks,
-                                    .data = world->data};
+                                    .data = world->data,
+                                    .memory = 4 << 20};
     return stage_jobs_new(&conf);
 }
 
