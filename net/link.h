@@ -93,7 +93,7 @@ void link_wait(link_t *self, void *const *others, bool *ready, uint32_t count, h
 // The next event of what link_wait found; false: none for now.
 bool link_next(link_t *self, hx_time_t now, link_event_t *out);
 
-// Everything that was sent to living peers has been acknowledged.
+// Everything that was sent to living peers has been acknowledged, and everything they sent too.
 bool link_idle(const link_t *self);
 link_stats_t link_stats(const link_t *self);
 // Of one peer and channel; zeros where there is no such session.

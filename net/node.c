@@ -15,8 +15,11 @@
 
 #include "tensor/hx_log.h"
 
-#define EVENTS_A_ROUND \
-    64u  // Messages handled before jobs, signals and the line are looked at again.
+// Messages handled before jobs, signals and the line are looked at again.
+#define EVENTS_A_ROUND 64u
+// Jobs handed over, so that the job thread need not wait for the next: too few to fill its pipe.
+#define JOBS_AHEAD 2u
+#define SOCKETS_MAX 16384
 #define COMMAND_SIGNAL "SIGNAL"
 
 hx_time_t node_now(void)
@@ -53,13 +56,15 @@ hx_err_t node_prepare(hx_fault_t *fault)
     }
     setenv("ZSYS_SIGHANDLER", "false", 1);
     zsys_init();
+    zsys_set_max_sockets(SOCKETS_MAX);
+    zsys_set_io_threads(sysconf(_SC_NPROCESSORS_ONLN) >= 4 ? 2 : 1);
     zsys_handler_set(NULL);
     return HX_OK;
 }
 
 // ---- the job thread
 
-// What travels between a node and its job thread: a pointer to one of these, one at a time.
+// What travels between a node and its job thread: a pointer to one of these.
 typedef struct {
     step_in_t result;  // As it will be given to the role.
 } job_t;
@@ -110,9 +115,9 @@ typedef struct {
     zsock_t *pipe;  // To the thread that called node_run.
     zactor_t *jobs;
     job_args_t job_args;
-    step_job_t *waiting;  // Jobs that were asked for, oldest first.
-    uint32_t waiting_count, waiting_room;
-    bool busy;
+    step_job_t *waiting;                                  // Jobs that were asked for, oldest first.
+    uint32_t waiting_first, waiting_count, waiting_room;  // A ring; the room is a power of two.
+    uint32_t running;                                     // Handed over to the job thread.
     step_out_t out;
     hx_time_t wake_at;
     bool stopped;
@@ -132,19 +137,68 @@ static void log_notes(const step_out_t *out)
     }
 }
 
-static void start_job(node_t *self)
+static void add_job(node_t *self, const step_job_t *job)
 {
-    if (self->busy || self->waiting_count == 0) {
-        return;
+    if (self->waiting_count == self->waiting_room) {
+        const uint32_t room = HX_MAX(self->waiting_room * 2, 64u);
+        step_job_t *const ring = hx_new(room, sizeof *ring);
+        for (uint32_t at = 0; at < self->waiting_count; at++) {
+            ring[at] = self->waiting[(self->waiting_first + at) & (self->waiting_room - 1)];
+        }
+        free(self->waiting);
+        self->waiting = ring;
+        self->waiting_first = 0;
+        self->waiting_room = room;
     }
-    job_t *job = hx_new(1, sizeof *job);
-    job->result = (step_in_t){.kind = STEP_JOB, .job = self->waiting[0]};
+    const uint32_t place = (self->waiting_first + self->waiting_count) & (self->waiting_room - 1);
+    self->waiting[place] = *job;
+    blob_retain(job->blob);
+    self->waiting_count++;
+}
+
+static step_job_t next_job(node_t *self)
+{
+    const step_job_t job = self->waiting[self->waiting_first];
+    self->waiting_first = (self->waiting_first + 1) & (self->waiting_room - 1);
     self->waiting_count--;
-    memmove(self->waiting, self->waiting + 1, self->waiting_count * sizeof *self->waiting);
-    zframe_t *frame = zframe_new(&job, sizeof job);
-    while (zframe_send(&frame, self->jobs, 0) != 0 && errno == EINTR) {
+    return job;
+}
+
+static void start_jobs(node_t *self)
+{
+    while (self->running < JOBS_AHEAD && self->waiting_count > 0) {
+        job_t *job = hx_new(1, sizeof *job);
+        job->result = (step_in_t){.kind = STEP_JOB, .job = next_job(self)};
+        zframe_t *frame = zframe_new(&job, sizeof job);
+        while (zframe_send(&frame, self->jobs, 0) != 0 && errno == EINTR) {
+        }
+        self->running++;
     }
-    self->busy = true;
+}
+
+static void free_job(job_t **job_p)
+{
+    if (*job_p) {
+        blob_release(&(*job_p)->result.blob);
+        blob_release(&(*job_p)->result.job.blob);
+    }
+    free(*job_p);
+    *job_p = NULL;
+}
+
+// The next answer of the job thread; waits for it.
+static job_t *receive_job(node_t *self)
+{
+    zframe_t *frame = zframe_recv(self->jobs);
+    if (!frame) {
+        return NULL;
+    }
+    job_t *job = NULL;
+    HX_ASSERT(zframe_size(frame) == sizeof job);
+    memcpy(&job, zframe_data(frame), sizeof job);
+    zframe_destroy(&frame);
+    self->running--;
+    return job;
 }
 
 // Carries out what the role asked for.
@@ -161,12 +215,7 @@ static void act(node_t *self, hx_time_t now)
         link_send(self->link, send->to, &send->msg, send->blob, now);
     }
     for (uint32_t at = 0; at < out->jobs_count; at++) {
-        if (self->waiting_count == self->waiting_room) {
-            self->waiting_room = self->waiting_room > 0 ? self->waiting_room * 2 : 64;
-            self->waiting = hx_grow(self->waiting, self->waiting_room, sizeof *self->waiting);
-        }
-        self->waiting[self->waiting_count] = out->jobs[at];
-        blob_retain(self->waiting[self->waiting_count++].blob);
+        add_job(self, &out->jobs[at]);
     }
     self->wake_at = out->wake_at;
     if (out->stop) {
@@ -174,7 +223,7 @@ static void act(node_t *self, hx_time_t now)
         self->end.status = out->status;
         snprintf(self->end.reason, sizeof self->end.reason, "%s", out->reason);
     }
-    start_job(self);
+    start_jobs(self);
 }
 
 static void step(node_t *self, step_in_t *in)
@@ -203,26 +252,17 @@ static void take_messages(node_t *self)
         step(self, &in);
         blob_release(&event.blob);
     }
-    self->wake_at = HX_MIN(self->wake_at, node_now());  // There may be more: no sleep.
 }
 
 // The job thread has answered.
 static void take_job(node_t *self)
 {
-    zframe_t *frame = zframe_recv(self->jobs);
-    if (!frame) {
-        return;
+    job_t *job = receive_job(self);
+    if (job) {
+        start_jobs(self);
+        step(self, &job->result);
+        free_job(&job);
     }
-    job_t *job = NULL;
-    HX_ASSERT(zframe_size(frame) == sizeof job);
-    memcpy(&job, zframe_data(frame), sizeof job);
-    zframe_destroy(&frame);
-    self->busy = false;
-    step(self, &job->result);
-    blob_release(&job->result.blob);
-    blob_release(&job->result.job.blob);
-    free(job);
-    start_job(self);
 }
 
 // A word from the thread that called node_run: a signal, or the end of the whole process.
@@ -277,19 +317,13 @@ static void run(node_t *self)
 
 static void clear_jobs(node_t *self)
 {
-    if (self->busy) {  // The job that runs is waited for: it may be writing a file.
-        zframe_t *frame = zframe_recv(self->jobs);
-        job_t *job = NULL;
-        if (frame && zframe_size(frame) == sizeof job) {
-            memcpy(&job, zframe_data(frame), sizeof job);
-            blob_release(&job->result.blob);
-            blob_release(&job->result.job.blob);
-            free(job);
-        }
-        zframe_destroy(&frame);
+    while (self->running > 0) {  // What runs is waited for: it may be writing a file.
+        job_t *job = receive_job(self);
+        free_job(&job);
     }
-    for (uint32_t at = 0; at < self->waiting_count; at++) {
-        blob_release(&self->waiting[at].blob);
+    while (self->waiting_count > 0) {
+        step_job_t job = next_job(self);
+        blob_release(&job.blob);
     }
     free(self->waiting);
     zactor_destroy(&self->jobs);

@@ -484,7 +484,7 @@ uint64_t session_peer_boot(const session_t *self)
 
 bool session_idle(const session_t *self)
 {
-    return self->outbox.head == NULL;
+    return self->outbox.head == NULL && self->ack_at == HX_TIME_NEVER;
 }
 
 session_stats_t session_stats(const session_t *self)

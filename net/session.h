@@ -100,7 +100,7 @@ hx_time_t session_wake(const session_t *self);
 // The peer has answered.
 bool session_met(const session_t *self);
 uint64_t session_peer_boot(const session_t *self);  // 0: not met.
-// Everything that was queued has been acknowledged.
+// Everything that was queued has been acknowledged, and everything that came too.
 bool session_idle(const session_t *self);
 session_stats_t session_stats(const session_t *self);
 
