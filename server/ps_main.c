@@ -384,7 +384,7 @@ static bool open_log(options_t *options, const options_spec_t *spec, server_t *s
         options->status = EXIT_FAILED;
         return false;
     }
-    snprintf(name, sizeof name, "%.30s.%.30s", self->place.site, self->place.name);
+    snprintf(name, sizeof name, "%.30s-%.30s", self->place.site, self->place.name);
     snprintf(file, sizeof file, "%s/%s.log", folder, name);
     return options_log(options, name, file);
 }
