@@ -66,13 +66,31 @@ static void print_option(const option_t *option, FILE *file)
     fprintf(file, "  %-28s %s\n", left, option->doc);
 }
 
+// Words of `text`, in lines of at most 80 columns.
+static void print_wrapped(const char *text, FILE *file)
+{
+    size_t column = 0;
+    while (*(text += strspn(text, " "))) {
+        const size_t length = strcspn(text, " ");
+        if (column > 0 && column + 1 + length > 80) {
+            fputc('\n', file);
+            column = 0;
+        }
+        column += (size_t)fprintf(file, "%s%.*s", column > 0 ? " " : "", (int)length, text);
+        text += length;
+    }
+    fputc('\n', file);
+}
+
 void options_help(const options_spec_t *spec, FILE *file)
 {
     options_t unused = {0};
     table_t table = {0};
     make_table(&table, spec, &unused);
-    fprintf(file, "usage: %s%s%s [OPTION]...\n\n%s\n\noptions:\n", spec->program,
-            *spec->operands ? " " : "", spec->operands, spec->summary);
+    fprintf(file, "usage: %s%s%s [OPTION]...\n\n", spec->program, *spec->operands ? " " : "",
+            spec->operands);
+    print_wrapped(spec->summary, file);
+    fprintf(file, "\noptions:\n");
     for (size_t index = 0; index < table.count; index++) {
         print_option(&table.all[index], file);
     }
@@ -80,7 +98,9 @@ void options_help(const options_spec_t *spec, FILE *file)
         fprintf(file, "\nCONF is a ZPL file; conf/reference.conf explains every key.\n");
     }
     if (spec->examples) {
-        fprintf(file, "\nexamples:\n%s\n", spec->examples);
+        const size_t length = strlen(spec->examples);
+        const bool ended = length > 0 && spec->examples[length - 1] == '\n';
+        fprintf(file, "\nexamples:\n%s%s", spec->examples, ended ? "" : "\n");
     }
     fprintf(file, "\nexit status: 0 done, 1 failed, 2 usage or configuration, 130 interrupted\n");
 }
