@@ -1,13 +1,7 @@
-// link - peers, their lines, and what goes over them: see link.h.
-//
-// A peer is an acquaintance: an own random number (`boot`) told to it, its number told to us, and a
-// line for each channel. A line is a session and the way to the other end: a socket of its own if
-// we dialled, else the route by which the bound socket last heard it. When either side is lost or
-// forgets, the whole peer goes; whoever dialled may dial again, under a new number.
+// link - opening, sending and waiting: see link.h; link_peers.c and link_receive.c are the rest.
 
-#include "net/link.h"
+#include "net/link_core.h"
 
-#include <czmq.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,76 +9,14 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "net/address.h"
-#include "net/link_socket.h"
 #include "tensor/hx_log.h"
 
 #define WINDOW_CONTROL ((uint64_t)1 << 20)
 #define WINDOW_DATA ((uint64_t)8 << 20)
 #define PIECE_FIRST ((uint32_t)256 << 10)
-#define BURST 8u                // Frames of one peer before the next one's turn.
-#define READ_BURST 16u          // Likewise of one socket, when reading.
-#define RETRY HX_MS(5)          // After a full queue of a bound socket.
-#define NEXT_ADDRESS HX_SEC(2)  // What one address of several has for an answer.
-#define RESOLVE_LIMIT HX_SEC(2)
+#define BURST 8u        // Frames of one peer before the next one's turn.
+#define RETRY HX_MS(5)  // After a full queue of a bound socket.
 #define CHECK_LIMIT HX_SEC(4)
-#define BYES_A_SECOND 200u
-#define SOURCES 16u  // Whose complaints are counted apart.
-
-typedef struct {
-    session_t *session;  // NULL: no such line.
-    bool dialled;
-    char endpoint[PLAN_ENDPOINT_MAX];  // As it was told to us.
-    address_list_t addresses;
-    uint32_t address_at;
-    hx_time_t plugged_at;
-    zsock_t *dealer;     // If dialled; NULL while its name cannot be resolved.
-    link_route_t route;  // If not; size 0: unknown until the peer speaks again.
-    bool blocked;
-    hx_time_t retry_at;
-} line_t;
-
-typedef struct {
-    node_id_t id;
-    uint64_t boot;
-    uint64_t peer_boot;  // 0: not known yet.
-    bool known;          // The role knows of it, so it is told of its loss.
-    line_t lines[FRAME_CHANNELS];
-} peer_t;
-
-// What may be readable, as of the last wait.
-typedef struct {
-    node_id_t peer;  // NODE_NONE: the bound socket.
-    frame_channel_t channel;
-    bool readable;
-} source_t;
-
-typedef struct {
-    char name[LINK_SOURCE_MAX];
-    hx_time_t said_at;
-    uint64_t unsaid;
-} complaint_t;
-
-struct link {
-    link_conf_t conf;
-    char toward[PLAN_ENDPOINT_MAX];
-    zsock_t *routers[FRAME_CHANNELS];
-    char endpoints[FRAME_CHANNELS][PLAN_ENDPOINT_MAX];
-    peer_t **peers;  // By rising id.
-    uint32_t peers_count, peers_room;
-    uint32_t turn;
-    node_id_t *lost;  // To be told to the role.
-    uint32_t lost_count, lost_room;
-    source_t *sources;
-    zmq_pollitem_t *items;
-    uint32_t sources_count, sources_room;
-    uint32_t source_at, source_burst;
-    hx_time_t listened_at;
-    hx_time_t byes_since;
-    uint32_t byes;
-    complaint_t complaints[SOURCES];
-    link_stats_t stats;
-};
 
 uint64_t link_random(void)
 {
@@ -101,97 +33,6 @@ static hx_time_t clock_now(void)
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (hx_time_t)time.tv_sec * HX_SEC(1) + time.tv_nsec;
-}
-
-// --- peers ----------------------------------------------------------------------------------------
-
-// Place of the first peer whose id is not below.
-static uint32_t place_of(const link_t *self, node_id_t id)
-{
-    uint32_t low = 0;
-    uint32_t high = self->peers_count;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (self->peers[middle]->id < id) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-static peer_t *find(const link_t *self, node_id_t id)
-{
-    const uint32_t at = place_of(self, id);
-    return at < self->peers_count && self->peers[at]->id == id ? self->peers[at] : NULL;
-}
-
-static peer_t *add_peer(link_t *self, node_id_t id)
-{
-    if (self->peers_count == self->peers_room) {
-        self->peers_room = self->peers_room > 0 ? self->peers_room * 2 : 16;
-        self->peers = hx_grow(self->peers, self->peers_room, sizeof *self->peers);
-    }
-    const uint32_t at = place_of(self, id);
-    memmove(self->peers + at + 1, self->peers + at, (self->peers_count - at) * sizeof *self->peers);
-    self->peers_count++;
-    peer_t *const peer = hx_new(1, sizeof *peer);
-    peer->id = id;
-    peer->boot = link_random();
-    self->peers[at] = peer;
-    return peer;
-}
-
-static void free_peer(peer_t *peer)
-{
-    for (uint32_t channel = 0; channel < FRAME_CHANNELS; channel++) {
-        session_destroy(&peer->lines[channel].session);
-        zsock_destroy(&peer->lines[channel].dealer);
-    }
-    free(peer);
-}
-
-static void add_lost(link_t *self, node_id_t id)
-{
-    if (self->lost_count == self->lost_room) {
-        self->lost_room = self->lost_room > 0 ? self->lost_room * 2 : 16;
-        self->lost = hx_grow(self->lost, self->lost_room, sizeof *self->lost);
-    }
-    self->lost[self->lost_count++] = id;
-}
-
-static void lose(link_t *self, peer_t *peer, const char *why)
-{
-    hx_log_debug("node %016" PRIx64 " is lost: %s", peer->id, why);
-    if (peer->known) {
-        add_lost(self, peer->id);
-    }
-    const uint32_t at = place_of(self, peer->id);
-    self->peers_count--;
-    memmove(self->peers + at, self->peers + at + 1, (self->peers_count - at) * sizeof *self->peers);
-    free_peer(peer);
-}
-
-static session_t *make_session(const link_t *self, const peer_t *peer, frame_channel_t channel,
-                               bool dials, hx_time_t now)
-{
-    const link_conf_t *const conf = &self->conf;
-    const bool patient = peer->id == NODE_SCHEDULER;
-    return session_new(
-        &(session_conf_t){.self = conf->id,
-                          .peer = peer->id,
-                          .channel = channel,
-                          .boot = peer->boot,
-                          .peer_boot = dials ? 0 : peer->peer_boot,
-                          .dials = dials,
-                          .dead_after = conf->dead_after,
-                          .meet_within = patient ? HX_TIME_NEVER : conf->connect_timeout,
-                          .window =
-                              channel == FRAME_CONTROL ? conf->window_control : conf->window_data,
-                          .piece_first = conf->piece_first,
-                          .piece_max = conf->piece_max},
-        now);
 }
 
 // --- opening --------------------------------------------------------------------------------------
@@ -263,7 +104,7 @@ void link_destroy(link_t **self_p)
         return;
     }
     for (uint32_t at = 0; at < self->peers_count; at++) {
-        free_peer(self->peers[at]);
+        link_free_peer(self->peers[at]);
     }
     for (uint32_t channel = 0; channel < FRAME_CHANNELS; channel++) {
         zsock_destroy(&self->routers[channel]);
@@ -291,66 +132,6 @@ hx_err_t link_check_name(const char *endpoint, hx_fault_t *fault)
     return address_resolve(endpoint, CHECK_LIMIT, &list, fault);
 }
 
-// --- dialling -------------------------------------------------------------------------------------
-
-// Plugs the line into the next address of its endpoint; resolves again when all were tried.
-static void plug(const link_t *self, line_t *line, hx_time_t now)
-{
-    zsock_destroy(&line->dealer);
-    line->plugged_at = now;
-    line->blocked = false;
-    if (++line->address_at >= line->addresses.count) {
-        hx_fault_t fault = {{0}};
-        line->address_at = 0;
-        if (address_resolve(line->endpoint, RESOLVE_LIMIT, &line->addresses, &fault) != HX_OK) {
-            line->addresses.count = 0;
-            hx_log_warn("%s", fault.text);
-            return;
-        }
-    }
-    line->dealer = link_socket_dealer(&self->conf, line->addresses.endpoints[line->address_at]);
-    if (!line->dealer) {
-        hx_log_warn("no connection to %s: %s", line->addresses.endpoints[line->address_at],
-                    zmq_strerror(zmq_errno()));
-    }
-}
-
-static void dial_line(link_t *self, peer_t *peer, frame_channel_t channel, const char *endpoint,
-                      hx_time_t now)
-{
-    line_t *const line = &peer->lines[channel];
-    if (!endpoint || !endpoint[0] || line->session) {
-        return;
-    }
-    line->dialled = true;
-    snprintf(line->endpoint, sizeof line->endpoint, "%s", endpoint);
-    line->session = make_session(self, peer, channel, true, now);
-    plug(self, line, now);
-}
-
-void link_dial(link_t *self, node_id_t id, const char *control, const char *data, hx_time_t now)
-{
-    HX_ASSERT(id != NODE_NONE);
-    peer_t *peer = find(self, id);
-    if (!peer) {
-        peer = add_peer(self, id);
-    }
-    peer->known = true;
-    dial_line(self, peer, FRAME_CONTROL, control, now);
-    dial_line(self, peer, FRAME_DATA_CHANNEL, data, now);
-}
-
-// Another address, if this one does not answer and there is another (or the name may have changed).
-static void watch_address(const link_t *self, line_t *line, hx_time_t now)
-{
-    if (!line->dialled || session_met(line->session) || now < line->plugged_at + NEXT_ADDRESS) {
-        return;
-    }
-    if (line->addresses.count != 1 || !line->dealer) {
-        plug(self, line, now);
-    }
-}
-
 // --- sending --------------------------------------------------------------------------------------
 
 void link_send(link_t *self, node_id_t to, const wire_msg_t *msg, blob_t *blob, hx_time_t now)
@@ -358,7 +139,7 @@ void link_send(link_t *self, node_id_t to, const wire_msg_t *msg, blob_t *blob, 
     (void)now;
     HX_ASSERT(blob_size(blob) == 0 || (blob_data(blob) && wire_has_payload(msg->kind)));
     const frame_channel_t wanted = wire_is_data(msg->kind) ? FRAME_DATA_CHANNEL : FRAME_CONTROL;
-    const peer_t *const peer = find(self, to);
+    const link_peer_t *const peer = link_find(self, to);
     session_t *session = peer ? peer->lines[wanted].session : NULL;
     if (peer && !session) {
         session = peer->lines[FRAME_CHANNELS - 1 - wanted].session;
@@ -374,7 +155,7 @@ void link_send(link_t *self, node_id_t to, const wire_msg_t *msg, blob_t *blob, 
 }
 
 // Puts one frame of a line on its way. False: there is none, or the line takes none now.
-static bool send_one(link_t *self, line_t *line, frame_channel_t channel, hx_time_t now)
+static bool send_one(link_t *self, link_line_t *line, frame_channel_t channel, hx_time_t now)
 {
     session_out_t out;
     zsock_t *const socket = line->dialled ? line->dealer : self->routers[channel];
@@ -398,7 +179,7 @@ static bool send_one(link_t *self, line_t *line, frame_channel_t channel, hx_tim
     }
 }
 
-static bool flush_line(link_t *self, line_t *line, frame_channel_t channel, hx_time_t now)
+static bool flush_line(link_t *self, link_line_t *line, frame_channel_t channel, hx_time_t now)
 {
     if (!line->session) {
         return false;
@@ -417,7 +198,7 @@ void link_flush(link_t *self, hx_time_t now)
         for (bool more = true; more;) {
             more = false;
             for (uint32_t at = 0; at < self->peers_count; at++) {
-                peer_t *const peer = self->peers[(self->turn + at) % self->peers_count];
+                link_peer_t *const peer = self->peers[(self->turn + at) % self->peers_count];
                 more = flush_line(self, &peer->lines[channel], channel, now) || more;
             }
             self->turn++;
@@ -436,7 +217,7 @@ static uint32_t add_source(link_t *self, node_id_t peer, frame_channel_t channel
         self->sources = hx_grow(self->sources, self->sources_room, sizeof *self->sources);
         self->items = hx_grow(self->items, self->sources_room, sizeof *self->items);
     }
-    self->sources[self->sources_count] = (source_t){.peer = peer, .channel = channel};
+    self->sources[self->sources_count] = (link_source_t){.peer = peer, .channel = channel};
     self->items[self->sources_count] =
         (zmq_pollitem_t){.socket = zsock_resolve(socket), .events = events};
     return self->sources_count++;
@@ -451,7 +232,7 @@ static void list_sources(link_t *self)
             add_source(self, NODE_NONE, channel, self->routers[channel], ZMQ_POLLIN);
         }
         for (uint32_t at = 0; at < self->peers_count; at++) {
-            const line_t *const line = &self->peers[at]->lines[channel];
+            const link_line_t *const line = &self->peers[at]->lines[channel];
             if (line->dealer) {
                 const short events = line->blocked ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN;
                 add_source(self, self->peers[at]->id, channel, line->dealer, events);
@@ -467,26 +248,26 @@ static hx_time_t watch(link_t *self, hx_time_t now)
     const hx_time_t pause = busy > self->conf.dead_after / 8 ? busy : 0;
     hx_time_t wake = HX_TIME_NEVER;
     for (uint32_t at = self->peers_count; at-- > 0;) {
-        peer_t *const peer = self->peers[at];
+        link_peer_t *const peer = self->peers[at];
         bool lost = false;
         for (frame_channel_t channel = FRAME_CONTROL; channel < FRAME_CHANNELS; channel++) {
-            line_t *const line = &peer->lines[channel];
+            link_line_t *const line = &peer->lines[channel];
             if (!line->session) {
                 continue;
             }
             session_excuse(line->session, pause, now);
             lost = lost || session_lost(line->session, now);
-            watch_address(self, line, now);
+            link_watch_address(self, line, now);
             const bool can = line->dialled ? line->dealer != NULL : line->route.size > 0;
             const hx_time_t due = can && !line->blocked ? session_wake(line->session)
                                                         : session_lost_at(line->session);
             wake = HX_MIN(wake, line->blocked ? HX_MIN(due, line->retry_at) : due);
             if (line->dialled && !session_met(line->session) && line->addresses.count != 1) {
-                wake = HX_MIN(wake, line->plugged_at + NEXT_ADDRESS);
+                wake = HX_MIN(wake, line->plugged_at + LINK_NEXT_ADDRESS);
             }
         }
         if (lost) {
-            lose(self, peer, "silent for too long");
+            link_lose(self, peer, "silent for too long");
         }
     }
     return wake;
@@ -496,10 +277,10 @@ static hx_time_t watch(link_t *self, hx_time_t now)
 static void note_ready(link_t *self, hx_time_t now)
 {
     for (uint32_t at = 0; at < self->sources_count; at++) {
-        source_t *const source = &self->sources[at];
+        link_source_t *const source = &self->sources[at];
         source->readable = (self->items[at].revents & ZMQ_POLLIN) != 0;
         const bool writable = (self->items[at].revents & ZMQ_POLLOUT) != 0;
-        peer_t *const peer = writable ? find(self, source->peer) : NULL;
+        link_peer_t *const peer = writable ? link_find(self, source->peer) : NULL;
         if (peer && peer->lines[source->channel].session) {
             peer->lines[source->channel].blocked = false;
             session_mended(peer->lines[source->channel].session, now);
@@ -539,225 +320,6 @@ void link_wait(link_t *self, void *const *others, bool *ready, uint32_t count, h
     }
 }
 
-// --- receiving ------------------------------------------------------------------------------------
-
-// Counts what cannot be used; says so at most once a second for each source.
-static void complain(link_t *self, const char *source, const char *what, hx_time_t now)
-{
-    self->stats.malformed++;
-    complaint_t *found = &self->complaints[0];
-    for (uint32_t at = 0; at < SOURCES; at++) {
-        complaint_t *const one = &self->complaints[at];
-        if (strcmp(one->name, source) == 0) {
-            found = one;
-            break;
-        }
-        if (one->said_at < found->said_at) {
-            found = one;
-        }
-    }
-    if (strcmp(found->name, source) != 0) {
-        *found = (complaint_t){.said_at = now - HX_SEC(1)};
-        snprintf(found->name, sizeof found->name, "%s", source);
-    }
-    if (now - found->said_at < HX_SEC(1)) {
-        found->unsaid++;
-        return;
-    }
-    hx_log_warn("a message from %s was dropped: %s (and %" PRIu64 " more since the last such line)",
-                source[0] ? source : "?", what, found->unsaid);
-    found->said_at = now;
-    found->unsaid = 0;
-}
-
-// Tells the sender of a frame that its acquaintance is over. Not too often: it could be anybody.
-static void say_bye(link_t *self, zsock_t *socket, const link_route_t *route, const frame_t *to,
-                    hx_time_t now)
-{
-    self->stats.strangers++;
-    if (now - self->byes_since >= HX_SEC(1)) {
-        self->byes_since = now;
-        self->byes = 0;
-    }
-    if (to->type == FRAME_BYE || ++self->byes > BYES_A_SECOND) {
-        return;
-    }
-    const session_out_t out = {.frame = {.type = FRAME_BYE,
-                                         .channel = to->channel,
-                                         .from = self->conf.id,
-                                         .boot = link_random(),
-                                         .to = to->from,
-                                         .to_boot = to->boot}};
-    uint8_t head[FRAME_HEAD_MAX];
-    const size_t size = frame_encode(&out.frame, head);
-    (void)link_socket_send(socket, route, head, size, &out);  // Lost: it will be said again.
-}
-
-// The line that a frame at the bound socket belongs to: of a peer that says HELLO, a new one.
-static line_t *accept_line(link_t *self, const frame_t *frame, peer_t **peer_p, hx_time_t now)
-{
-    const bool hello = frame->type == FRAME_HELLO && frame->to_boot == 0;
-    peer_t *peer = find(self, frame->from);
-    if (peer && hello && peer->peer_boot != 0 && peer->peer_boot != frame->boot) {
-        lose(self, peer, "it has begun anew");
-        peer = NULL;
-    }
-    if (!peer && hello && self->peers_count < LINK_PEERS_MAX) {
-        peer = add_peer(self, frame->from);
-    }
-    *peer_p = peer;
-    if (!peer) {
-        return NULL;
-    }
-    line_t *const line = &peer->lines[frame->channel];
-    if (!line->session && hello) {
-        peer->peer_boot = frame->boot;
-        line->dialled = false;
-        line->session = make_session(self, peer, frame->channel, false, now);
-    }
-    return line->session && !line->dialled ? line : NULL;
-}
-
-// Reads a complete message of the session. False: it is malformed.
-static bool read_message(peer_t *peer, session_message_t *message, link_event_t *out)
-{
-    out->kind = LINK_MESSAGE;
-    out->peer = peer->id;
-    out->blob = message->blob;
-    if (wire_decode(message->header, message->header_size, &out->msg) == HX_OK &&
-        (!out->blob || wire_has_payload(out->msg.kind))) {
-        peer->known = true;
-        return true;
-    }
-    blob_release(&message->blob);
-    return false;
-}
-
-typedef struct {
-    zsock_t *socket;
-    const link_route_t *route;  // NULL: it was dialled.
-    const char *source;
-} origin_t;
-
-// Gives a frame to its session. True: `out` is an event.
-static bool take_frame(link_t *self, const origin_t *origin, peer_t *peer, line_t *line,
-                       const frame_t *frame, blob_t *piece, hx_time_t now, link_event_t *out)
-{
-    session_message_t message;
-    const session_got_t got = session_receive(line->session, frame, piece, now, &message);
-    const uint64_t boot = session_peer_boot(line->session);
-    if (got == SESSION_STRANGER) {
-        say_bye(self, origin->socket, origin->route, frame, now);
-        return false;
-    }
-    if (got == SESSION_MALFORMED) {
-        complain(self, origin->source, "it breaks the rules of its session", now);
-        return false;
-    }
-    if (got == SESSION_OVER || (peer->peer_boot != 0 && boot != peer->peer_boot)) {
-        if (got == SESSION_MESSAGE) {
-            blob_release(&message.blob);
-        }
-        lose(self, peer, "it has forgotten us");
-        return false;
-    }
-    peer->peer_boot = boot;
-    if (origin->route && (line->route.size != origin->route->size ||
-                          memcmp(line->route.bytes, origin->route->bytes, line->route.size) != 0)) {
-        line->route = *origin->route;
-        line->blocked = false;
-        session_mended(line->session, now);
-    }
-    if (got != SESSION_MESSAGE) {
-        return false;
-    }
-    if (!read_message(peer, &message, out)) {
-        complain(self, origin->source, "its header is malformed", now);
-        return false;
-    }
-    return true;
-}
-
-static bool take_parts(link_t *self, const source_t *source, zsock_t *socket, link_parts_t *parts,
-                       hx_time_t now, link_event_t *out)
-{
-    frame_t frame;
-    const bool bound = source->peer == NODE_NONE;
-    const origin_t origin = {socket, bound ? &parts->route : NULL, parts->source};
-    if (!parts->well_formed || frame_decode(parts->head, parts->head_size, &frame) != HX_OK ||
-        frame.channel != source->channel || (parts->piece && frame.type != FRAME_DATA)) {
-        complain(self, parts->source, "it is malformed", now);
-        return false;
-    }
-    if (frame.to != self->conf.id || frame.from == self->conf.id ||
-        (!bound && frame.from != source->peer)) {
-        complain(self, parts->source, "it is meant for another node", now);
-        return false;
-    }
-    peer_t *peer = find(self, frame.from);
-    line_t *const line = bound  ? accept_line(self, &frame, &peer, now)
-                         : peer ? &peer->lines[frame.channel]
-                                : NULL;
-    if (!line || !line->session) {
-        say_bye(self, socket, origin.route, &frame, now);
-        return false;
-    }
-    return take_frame(self, &origin, peer, line, &frame, parts->piece, now, out);
-}
-
-static zsock_t *socket_of(const link_t *self, const source_t *source)
-{
-    if (source->peer == NODE_NONE) {
-        return self->routers[source->channel];
-    }
-    const peer_t *const peer = find(self, source->peer);
-    return peer ? peer->lines[source->channel].dealer : NULL;
-}
-
-// Goes round the readable sockets until one gives an event or all are empty.
-static bool read_some(link_t *self, hx_time_t now, link_event_t *out)
-{
-    link_parts_t parts;
-    uint32_t idle = 0;
-    while (idle < self->sources_count) {
-        source_t *const source = &self->sources[self->source_at % self->sources_count];
-        zsock_t *const socket = source->readable ? socket_of(self, source) : NULL;
-        source->readable = socket && link_socket_receive(socket, source->peer == NODE_NONE, &parts);
-        if (!source->readable || ++self->source_burst >= READ_BURST) {
-            self->source_at++;
-            self->source_burst = 0;
-        }
-        if (!source->readable) {
-            idle++;
-            continue;
-        }
-        idle = 0;
-        const source_t from = *source;
-        const bool event = take_parts(self, &from, socket, &parts, now, out);
-        blob_release(&parts.piece);
-        if (event) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool link_next(link_t *self, hx_time_t now, link_event_t *out)
-{
-    if (self->lost_count > 0) {
-        memset(out, 0, sizeof *out);
-        out->kind = LINK_LOST;
-        out->peer = self->lost[0];
-        self->lost_count--;
-        memmove(self->lost, self->lost + 1, self->lost_count * sizeof *self->lost);
-        return true;
-    }
-    if (read_some(self, now, out)) {
-        return true;
-    }
-    return self->lost_count > 0 && link_next(self, now, out);
-}
-
 // --- looking --------------------------------------------------------------------------------------
 
 bool link_idle(const link_t *self)
@@ -775,7 +337,7 @@ bool link_idle(const link_t *self)
 
 session_stats_t link_session_stats(const link_t *self, node_id_t id, frame_channel_t channel)
 {
-    const peer_t *const peer = find(self, id);
+    const link_peer_t *const peer = link_find(self, id);
     const session_t *const session = peer ? peer->lines[channel].session : NULL;
     return session ? session_stats(session) : (session_stats_t){0};
 }

@@ -36,6 +36,8 @@ static const exception_t IO[] = {
     {"net/conf.c", "reads the configuration file"},
     {"net/conf_print.c", "writes to a stream"},
     {"net/link.c", "sockets"},
+    {"net/link_peers.c", "resolves names, opens sockets"},
+    {"net/link_receive.c", "sockets"},
     {"net/link_socket.c", "sockets"},
     {"net/node.c", "the driver: clock, threads, signals"},
     {"net/options.c", "reads the command line, prints help"},
