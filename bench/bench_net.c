@@ -36,6 +36,7 @@ static void seat_pump(void *role, bench_address_t own, bench_address_t first)
 {
     (void)own;
     bench_pump_t *const pump = role;
+    snprintf(pump->control, sizeof pump->control, "%s", first.control);
     snprintf(pump->data, sizeof pump->data, "%s", first.data);
 }
 
@@ -61,6 +62,7 @@ static int run_ours(const char *transport, size_t bytes, double seconds, double 
     const bench_node_t nodes[] = {
         {.name = "echo",
          .id = ECHO,
+         .binds_control = true,
          .binds_data = true,
          .seat = seat_echo,
          .role = &echo,

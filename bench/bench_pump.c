@@ -150,7 +150,7 @@ void bench_pump_step(void *self_, const step_in_t *in, step_out_t *out)
 {
     bench_pump_t *const self = self_;
     if (in->kind == STEP_START) {
-        step_dial(out, self->conf.echo, "", self->data);
+        step_dial(out, self->conf.echo, self->control, self->data);
         self->sent_at = in->now;
         send(self, self->small, out);
     } else if (in->kind == STEP_LOST) {

@@ -23,7 +23,8 @@ typedef struct {
 
 typedef struct {
     bench_pump_conf_t conf;
-    char data[PLAN_ENDPOINT_MAX];  // Of the echo. Set before the first step.
+    char control[PLAN_ENDPOINT_MAX];  // Of the echo. Set before the first step.
+    char data[PLAN_ENDPOINT_MAX];     // Likewise.
     int stage;
     blob_t *small;
     blob_t *large;
