@@ -46,9 +46,7 @@ static bool add_log(launch_child_t *child, const conf_t *conf)
 
 typedef struct {
     const conf_t *conf;
-    const char *folder;
-    const options_list_t *sets;
-    int verbose;
+    const launch_conf_t *how;
     launch_list_t *out;
     bool too_long;
 } making_t;
@@ -59,7 +57,7 @@ static launch_child_t *begin(making_t *self, launch_kind_t kind, const char *pro
     out->children = hx_grow(out->children, (size_t)out->count + 1, sizeof *out->children);
     launch_child_t *const child = &out->children[out->count++];
     *child = (launch_child_t){.kind = kind};
-    add_arg(child, "%s/%s", self->folder, program);
+    add_arg(child, "%s/%s", self->how->folder, program);
     add_arg(child, "%s", self->conf->path);
     return child;
 }
@@ -67,12 +65,12 @@ static launch_child_t *begin(making_t *self, launch_kind_t kind, const char *pro
 static void end(making_t *self, launch_child_t *child)
 {
     self->too_long |= !add_log(child, self->conf);
-    for (int at = 0; at < self->verbose; at++) {
+    for (int at = 0; at < self->how->verbose; at++) {
         add_arg(child, "-v");
     }
-    for (size_t set = 0; set < self->sets->count; set++) {
+    for (size_t set = 0; set < self->how->sets->count; set++) {
         add_arg(child, "--set");
-        add_arg(child, "%s", self->sets->items[set]);
+        add_arg(child, "%s", self->how->sets->items[set]);
     }
 }
 
@@ -110,8 +108,8 @@ static void add_worker(making_t *self, const conf_site_t *site, const conf_launc
     end(self, child);
 }
 
-hx_err_t launch_list(const conf_t *conf, const char *folder, const options_list_t *sets,
-                     int verbose, launch_list_t *out, hx_fault_t *fault)
+hx_err_t launch_list(const conf_t *conf, const launch_conf_t *how, launch_list_t *out,
+                     hx_fault_t *fault)
 {
     const conf_launch_t *const launch = &conf->launch;
     *out = (launch_list_t){0};
@@ -120,10 +118,15 @@ hx_err_t launch_list(const conf_t *conf, const char *folder, const options_list_
                         "%s has no site in its `launch` section: there is nothing to start",
                         conf->path);
     }
-    making_t making = {
-        .conf = conf, .folder = folder, .sets = sets, .verbose = verbose, .out = out};
+    making_t making = {.conf = conf, .how = how, .out = out};
     launch_child_t *const scheduler = begin(&making, LAUNCH_SCHEDULER, "harmony-scheduler");
     snprintf(scheduler->name, sizeof scheduler->name, "scheduler");
+    if (how->plan_only) {
+        add_arg(scheduler, "--plan-only");
+    }
+    if (how->plan_json) {
+        add_arg(scheduler, "--json");
+    }
     end(&making, scheduler);
     for (uint32_t site = 0; site < launch->sites_count; site++) {
         for (uint32_t server = 0; server < launch->sites[site].servers; server++) {

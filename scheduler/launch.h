@@ -24,10 +24,17 @@ typedef struct {
     uint32_t count;
 } launch_list_t;
 
-// `folder` has the programs; `sets` are passed on to each of them, `verbose` counts its -v.
+typedef struct {
+    const char *folder;          // Has the programs.
+    const options_list_t *sets;  // Passed on to each of them.
+    int verbose;                 // Each gets so many -v.
+    bool plan_only;              // For the scheduler.
+    bool plan_json;              // Likewise.
+} launch_conf_t;
+
 // HX_E_ARG and one line if there is nothing to launch.
-HX_MUST_USE hx_err_t launch_list(const conf_t *conf, const char *folder, const options_list_t *sets,
-                                 int verbose, launch_list_t *out, hx_fault_t *fault);
+HX_MUST_USE hx_err_t launch_list(const conf_t *conf, const launch_conf_t *how, launch_list_t *out,
+                                 hx_fault_t *fault);
 void launch_list_destroy(launch_list_t *self);
 
 #endif

@@ -13,10 +13,15 @@
 #include "tensor/hx_log.h"
 
 static bool status_only;
+static bool plan_only;
+static bool plan_json;
 
 static const option_t OPTIONS[] = {
     {"status", 0, OPTION_FLAG, NULL, "print a table of the nodes of the running system, and end",
      &status_only},
+    {"plan-only", 0, OPTION_FLAG, NULL, "make the plan, print it, and end without training",
+     &plan_only},
+    {"json", 0, OPTION_FLAG, NULL, "print that plan as JSON", &plan_json},
 };
 
 static const options_spec_t SPEC = {
@@ -92,8 +97,12 @@ static int launch(const options_t *options, const conf_t *conf)
         free_args(args);
         return EXIT_FAILED;
     }
-    if (make_folder(conf, &fault) != HX_OK ||
-        launch_list(conf, folder, &options->sets, options->verbose, &list, &fault) != HX_OK) {
+    const launch_conf_t how = {.folder = folder,
+                               .sets = &options->sets,
+                               .verbose = options->verbose,
+                               .plan_only = plan_only,
+                               .plan_json = plan_json};
+    if (make_folder(conf, &fault) != HX_OK || launch_list(conf, &how, &list, &fault) != HX_OK) {
         free_args(args);
         return options_refuse(&SPEC, "%s", fault.text);
     }

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "scheduler/sched.h"
 #include "tensor/hx_log.h"
 
 #define LINE_MAX_SIZE HX_LOG_LINE_MAX
@@ -46,7 +47,8 @@ typedef struct {
     hx_time_t interrupt_at;  // When to interrupt the scheduler, after a server died.
     uint32_t interrupts;
     bool server_died;
-    int status;  // The scheduler's.
+    bool ending;  // The scheduler said that it ends all: who ends now does so on its word.
+    int status;   // The scheduler's.
 } launcher_t;
 
 static hx_time_t clock_now(void)
@@ -73,7 +75,9 @@ bool launcher_folder(char *out, size_t out_size)
 
 // ---- Starting ----
 
-static _Noreturn void become(char *const *args, const sigset_t *mask, pid_t parent, int output)
+// `both`: standard output, too, goes to `output`.
+static _Noreturn void become(char *const *args, const sigset_t *mask, pid_t parent, int output,
+                             bool both)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -84,10 +88,10 @@ static _Noreturn void become(char *const *args, const sigset_t *mask, pid_t pare
     if (null >= 0) {
         dup2(null, STDIN_FILENO);
     }
-    if (output >= 0) {
+    if (both) {
         dup2(output, STDOUT_FILENO);
-        dup2(output, STDERR_FILENO);
     }
+    dup2(output, STDERR_FILENO);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execv(args[0], args);
     fprintf(stderr, "cannot start %s: %s\n", args[0], strerror(errno));
@@ -104,7 +108,8 @@ static hx_err_t start(launcher_t *self, child_t *child, hx_fault_t *fault)
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid == 0) {
-        become(child->what->args, &self->old_mask, parent, ends[1]);
+        become(child->what->args, &self->old_mask, parent, ends[1],
+               child->what->kind != LAUNCH_SCHEDULER);
     }
     close(ends[1]);
     if (pid < 0) {
@@ -140,7 +145,9 @@ static void take_line(launcher_t *self, child_t *child)
     // A log line has its level in the second column.
     const char *const level = strchr(child->last, ' ');
     const bool error = level && strncmp(level, " error ", 7) == 0;
-    if (child->what->kind == LAUNCH_SCHEDULER || error || self->conf->verbose) {
+    const bool scheduler = child->what->kind == LAUNCH_SCHEDULER;
+    self->ending |= scheduler && strstr(child->last, SCHED_ENDING);
+    if (scheduler || (error && !self->ending) || self->conf->verbose) {
         fprintf(stderr, "%s\n", child->last);
     }
 }
@@ -230,7 +237,8 @@ static void say_dead(const child_t *child, int wait_status, const char *then)
 
 static void on_other_ended(launcher_t *self, const child_t *child, int wait_status, hx_time_t now)
 {
-    if (self->stage != RUNNING || (self->interrupts > 0 && !WIFSIGNALED(wait_status))) {
+    const bool told = self->ending || self->interrupts > 0;
+    if (self->stage != RUNNING || (told && !WIFSIGNALED(wait_status))) {
         return;
     }
     if (child->what->kind == LAUNCH_SERVER) {
@@ -344,7 +352,7 @@ static void show_status(const launcher_t *self)
     const pid_t pid = fork();
     if (pid == 0) {
         // Its table goes to our standard error: standard output is not the launcher's to fill.
-        become(self->conf->status_args, &self->old_mask, parent, STDERR_FILENO);
+        become(self->conf->status_args, &self->old_mask, parent, STDERR_FILENO, true);
     }
     if (pid < 0) {
         hx_log_warn("cannot show the status: %s", strerror(errno));

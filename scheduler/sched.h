@@ -17,6 +17,9 @@
 
 typedef struct sched sched_t;
 
+// How the line begins that says that STOP is out to all nodes.
+#define SCHED_ENDING "ending all nodes: "
+
 // Jobs. None has a result; `error` tells whether it worked. All are small; in the simulator all may
 // do nothing.
 typedef enum {

@@ -181,7 +181,7 @@ void sched_end(sched_t *self, int status, hx_time_t now, step_out_t *out, const 
     memcpy(self->reason, reason, sizeof reason);
     self->status = status;
     // The driver says the reason itself, at the level that the status deserves, when the role ends.
-    step_note(out, STEP_INFO, "ending all nodes: %s", self->reason);
+    step_note(out, STEP_INFO, SCHED_ENDING "%s", self->reason);
     sched_phase(self, SCHED_STOP, now + SCHED_STOPPED_TIMEOUT, now);
     wire_msg_t msg = {.kind = WIRE_STOP, .count = (uint32_t)status};
     snprintf(msg.text, sizeof msg.text, "%s", self->reason);

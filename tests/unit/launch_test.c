@@ -59,7 +59,9 @@ Test(launch, names_every_process_of_every_site)
     const options_list_t sets = {.items = items, .count = 1};
     launch_list_t list;
     hx_fault_t fault = {{0}};
-    cr_assert_eq(launch_list(&conf, "/opt/bin", &sets, 1, &list, &fault), HX_OK, "%s", fault.text);
+    const launch_conf_t how = {
+        .folder = "/opt/bin", .sets = &sets, .verbose = 1, .plan_only = true};
+    cr_assert_eq(launch_list(&conf, &how, &list, &fault), HX_OK, "%s", fault.text);
     static const char *const names[] = {"scheduler", "east/ps0",  "east/ps1",
                                         "east/fast", "east/slow", "west/far"};
     cr_assert_eq(list.count, HX_COUNT(names));
@@ -70,6 +72,8 @@ Test(launch, names_every_process_of_every_site)
         cr_assert_str_eq(child->args[1], "x.conf");
         cr_assert(has(child, "--set", "train.seconds=5"));
         cr_assert(mentions(child, "-v"));
+        cr_assert_eq(mentions(child, "--plan-only"), at == 0);
+        cr_assert_not(mentions(child, "--json"));
     }
     cr_assert_str_eq(list.children[0].args[0], "/opt/bin/harmony-scheduler");
     cr_assert_eq(list.children[0].kind, LAUNCH_SCHEDULER);
@@ -96,7 +100,8 @@ Test(launch, nothing_to_start_is_refused)
     const options_list_t sets = {0};
     launch_list_t list;
     hx_fault_t fault = {{0}};
-    cr_assert_eq(launch_list(&conf, "/opt/bin", &sets, 0, &list, &fault), HX_E_ARG);
+    const launch_conf_t how = {.folder = "/opt/bin", .sets = &sets};
+    cr_assert_eq(launch_list(&conf, &how, &list, &fault), HX_E_ARG);
     cr_assert(strstr(fault.text, "nothing to start"), "%s", fault.text);
     cr_assert_eq(list.count, 0);
     conf_destroy(&conf);
