@@ -124,7 +124,7 @@ Test(bad_input, a_port_in_use_is_named, .timeout = 120)
     cr_expect_neq(status, 0);
     cr_expect(status > 0);
     cr_expect(run_says(&second, "scheduler.log", port));
-    cr_expect(run_says(&second, "scheduler.log", "in use"));
+    cr_expect(run_says(&second, "scheduler.log", "taken"));
     kill(pid, SIGTERM);
     cr_expect_eq(run_wait(pid, 15), 130);
     run_end(&first);

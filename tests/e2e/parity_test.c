@@ -69,7 +69,7 @@ static void one_process(const char *text, uint64_t seed, double *losses)
 }
 
 static const char *const plain[] = {
-    "train.lr=0.001",         "train.warmup=0",    "train.decay=none",  "train.clip=0",
+    "train.lr=0.001",         "train.warmup=0",    "train.decay=none",  "train.clip=none",
     "train.weight_decay=0.1", "train.tokens=5120", "plan.microbatch=8", NULL};
 
 Test(parity, a_run_has_the_losses_of_one_process, .timeout = 200)
