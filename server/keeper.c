@@ -190,12 +190,20 @@ static void on_pull(keeper_t *self, const step_in_t *in, step_out_t *out)
     }
 }
 
+// Without its folder or source the run cannot begin: the scheduler is told why, and says when to
+// end.
+static void give_up(keeper_t *self, const step_in_t *in, step_out_t *out)
+{
+    wire_msg_t msg = {.kind = WIRE_STOP_ASK, .count = 1};
+    failure(in, msg.text, sizeof msg.text);
+    step_send(out, NODE_SCHEDULER, &msg, NULL);
+    member_orphaned(&self->member, in->now, out, "%s", msg.text);
+}
+
 static void on_open(keeper_t *self, const step_in_t *in, step_out_t *out)
 {
     if (in->error != HX_OK) {
-        char why[STEP_NOTE_MAX];
-        failure(in, why, sizeof why);
-        step_stop(out, 1, "%s", why);
+        give_up(self, in, out);
         return;
     }
     self->open = true;

@@ -20,7 +20,7 @@ typedef enum {
     // Once, when the plan has made this node the run's keeper: locks the run's folder, removes
     // what a killed run left half-written, and with KEEPER_OPEN_RESUME opens the checkpoint of
     // `version`, or with KEEPER_OPEN_INIT the file of model.init. Result: the checkpoint's record
-    // (RESUME), or none. A failure ends the role.
+    // (RESUME), or none. A failure ends the run: the keeper asks the scheduler for it (STOP_ASK).
     KEEPER_JOB_OPEN = 1,
     // Array `part` of block `index` out of the opened source; `row_first` is the node that asked.
     // Result: the floats.

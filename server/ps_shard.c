@@ -3,6 +3,7 @@
 #include "server/ps_shard.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,10 +69,27 @@ void ps_shard_refuse(ps_shard_t *self, const step_in_t *in, step_out_t *out, con
               wire_kind_name(in->msg.kind), peer_name(self, in->peer), why);
 }
 
-void ps_shard_fail(const ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *what)
+void ps_shard_end(ps_shard_t *self, hx_time_t now, step_out_t *out, const char *format, ...)
 {
-    step_stop(out, 1, "shard %" PRIu32 ": %s (block %" PRIu32 ", version %" PRIu64 "): %s",
-              self->index, what, in->job.index, in->job.version, hx_strerror(in->error));
+    wire_msg_t msg = {.kind = WIRE_STOP_ASK, .count = 1};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(msg.text, sizeof msg.text, format, args);
+    va_end(args);
+    step_send(out, NODE_SCHEDULER, &msg, NULL);
+    if (self->loaded) {
+        step_stop(out, 1, "%s", msg.text);
+    } else {
+        self->failed = true;
+        member_orphaned(&self->member, now, out, "%s", msg.text);
+    }
+}
+
+void ps_shard_fail(ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *what)
+{
+    ps_shard_end(self, in->now, out,
+                 "shard %" PRIu32 ": %s (block %" PRIu32 ", version %" PRIu64 "): %s", self->index,
+                 what, in->job.index, in->job.version, hx_strerror(in->error));
 }
 
 // --- the plan ---
@@ -125,10 +143,10 @@ static void keep_seat(ps_shard_t *self, uint32_t index, hx_time_t now, step_out_
                       memcmp(own, self->own, count * sizeof *own) == 0;
     free(own);
     if (!same) {
-        step_stop(out, 1,
-                  "shard %" PRIu32 ": the plan of epoch %" PRIu32
-                  " moves parameters between servers, which a running system cannot do",
-                  self->index, self->member.plan.epoch);
+        ps_shard_end(self, now, out,
+                     "shard %" PRIu32 ": the plan of epoch %" PRIu32
+                     " moves parameters between servers, which a running system cannot do",
+                     self->index, self->member.plan.epoch);
     } else if (self->loaded) {
         member_ready(&self->member, self->version, now, out);
     }
@@ -466,6 +484,9 @@ void ps_shard_step(void *self_, const step_in_t *in, step_out_t *out)
         }
         return;
     }
+    if (self->failed) {
+        return;
+    }
     if (event == MEMBER_PLAN) {
         on_plan(self, in->now, out);
     } else if (event == MEMBER_OTHER && in->kind == STEP_MESSAGE) {
@@ -475,7 +496,9 @@ void ps_shard_step(void *self_, const step_in_t *in, step_out_t *out)
     } else if (event == MEMBER_OTHER && in->kind == STEP_LOST) {
         on_lost(self, in, out);
     }
-    ps_shard_load_time(self, in->now, out);
+    if (!self->failed) {
+        ps_shard_load_time(self, in->now, out);
+    }
 }
 
 ps_shard_info_t ps_shard_info(const ps_shard_t *self)

@@ -9,8 +9,8 @@
 // -> PLAN_ACK -> rounds, until the scheduler says STOP. Any role may ask it for values at any
 // time.
 //
-// A job that fails where nobody can mend it (no memory for a slot, say) ends the role, with one
-// line.
+// A job that fails where nobody can mend it (no memory for a slot, say) ends the run, with one
+// line: the shard asks the scheduler for it (STOP_ASK).
 
 #ifndef PS_SHARD_H
 #define PS_SHARD_H

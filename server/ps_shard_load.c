@@ -85,10 +85,10 @@ void ps_shard_load_value(ps_shard_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     if (msg->kind == WIRE_NO_VALUE) {
-        step_stop(out, 1,
-                  "shard %" PRIu32 ": the keeper has no array %" PRIu32 " of block %" PRIu32
-                  " at version %" PRIu64 ": %s",
-                  self->index, msg->part, msg->block, msg->version, msg->text);
+        ps_shard_end(self, in->now, out,
+                     "shard %" PRIu32 ": the keeper has no array %" PRIu32 " of block %" PRIu32
+                     " at version %" PRIu64 ": %s",
+                     self->index, msg->part, msg->block, msg->version, msg->text);
         return;
     }
     if (blob_size(in->blob) != ps_shard_block_size(self, msg->block)) {

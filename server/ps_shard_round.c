@@ -261,10 +261,10 @@ static void on_commit(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     uint64_t missing = 0;
     if (!holds_members(self, &record, &missing)) {
         // It is decided, so all shards must apply it, and this one cannot.
-        step_stop(out, 1,
-                  "shard %" PRIu32 ": version %" PRIu64 " was decided with attempt %" PRIu64
-                  ", which is not held here",
-                  self->index, record.version, missing);
+        ps_shard_end(self, in->now, out,
+                     "shard %" PRIu32 ": version %" PRIu64 " was decided with attempt %" PRIu64
+                     ", which is not held here",
+                     self->index, record.version, missing);
         record_destroy(&record);
         return;
     }

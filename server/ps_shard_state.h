@@ -60,6 +60,7 @@ struct ps_shard {
     uint32_t own_count;
     uint32_t *own_of;  // For each block its place in `own`, or PS_NONE.
     bool loaded;
+    bool failed;  // It waits for STOP and does nothing else.
     ps_loading_t loading;
     uint64_t version;
     uint64_t pinned;
@@ -82,8 +83,13 @@ struct ps_shard {
 
 // Notes a message that cannot be meant for us, counts it, and that is all.
 void ps_shard_refuse(ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *why);
-// Ends the role since a job failed that must not.
-void ps_shard_fail(const ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *what);
+// This shard cannot go on: tells the scheduler why, so that the whole run ends with that reason.
+// Before it is loaded nobody depends on it yet, and it waits to be told to stop; later it ends at
+// once.
+void ps_shard_end(ps_shard_t *self, hx_time_t now, step_out_t *out, const char *format, ...)
+    HX_PRINTF(4, 5);
+// The same since a job failed that must not.
+void ps_shard_fail(ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *what);
 // Bytes of a block.
 uint64_t ps_shard_block_size(const ps_shard_t *self, uint32_t block);
 // Answers what is parked and can be answered.

@@ -193,7 +193,13 @@ Test(keeper, a_folder_that_cannot_be_had_ends_it_with_the_line)
 {
     join();
     end_job(HX_E_PEER, "runs/one: process 12 has it", NULL);
-    cr_assert(out.stop);
+    cr_assert_not(out.stop, "the scheduler ends the whole run");
+    cr_assert_eq(sent(WIRE_STOP_ASK)->to, NODE_SCHEDULER);
+    cr_assert_eq(sent(WIRE_STOP_ASK)->msg.count, 1);
+    cr_assert_str_eq(sent(WIRE_STOP_ASK)->msg.text, "runs/one: process 12 has it");
+    now += HX_SEC(11);
+    step((step_in_t){.kind = STEP_TIMER});
+    cr_assert(out.stop, "or does not");
     cr_assert_eq(out.status, 1);
     cr_assert_str_eq(out.reason, "runs/one: process 12 has it");
 }
@@ -202,7 +208,7 @@ Test(keeper, a_failure_without_a_line_is_named)
 {
     join();
     end_job(HX_E_NOMEM, NULL, NULL);
-    cr_assert_str_eq(out.reason, hx_strerror(HX_E_NOMEM));
+    cr_assert_str_eq(sent(WIRE_STOP_ASK)->msg.text, hx_strerror(HX_E_NOMEM));
 }
 
 static void pull(uint32_t block, uint32_t part, uint64_t version)

@@ -187,6 +187,7 @@ Test(ps_shard_round, a_decided_version_that_it_cannot_apply_ends_it)
     cr_assert(out.stop);
     cr_assert_eq(out.status, 1);
     cr_assert_not_null(strstr(out.reason, "not held here"), "%s", out.reason);
+    cr_assert_str_eq(sent(WIRE_STOP_ASK)->msg.text, out.reason);
 }
 
 Test(ps_shard_round, the_floor_and_the_closed_list_free_what_they_cover)
