@@ -470,3 +470,11 @@ hx_err_t planner_solve(const planner_in_t *in, plan_t *out, hx_fault_t *fault)
     field_clear(&search.field);
     return err;
 }
+
+void planner_price(const planner_in_t *in, plan_t *plan)
+{
+    field_t field;
+    field_new(&field, in);
+    draft_price(&field, plan);
+    field_clear(&field);
+}

@@ -386,6 +386,61 @@ static hx_err_t fill_plan(const draft_t *self, const field_t *field, shares_t *s
     return HX_OK;
 }
 
+static uint32_t worker_of(const field_t *field, node_id_t id)
+{
+    for (uint32_t worker = 0; worker < field->workers_count; worker++) {
+        if (field_worker(field, worker)->id == id) {
+            return worker;
+        }
+    }
+    HX_ASSERT(!"a plan with a worker that the planner does not know");
+    return UINT32_MAX;
+}
+
+static void price_pipelines(const field_t *field, lane_t *lanes, plan_t *plan)
+{
+    uint32_t *const group_site = hx_new(plan->groups_count, sizeof *group_site);
+    for (uint32_t group = 0; group < plan->groups_count; group++) {
+        const plan_node_t *const shard = plan_shard_node(plan, plan->group_shard[group]);
+        group_site[group] = field_site_find(field, shard->site);
+    }
+    lane_sync(lanes, plan->pipelines_count, field, group_site);
+    free(group_site);
+    for (uint32_t at = 0; at < plan->pipelines_count; at++) {
+        plan_pipeline_t *const pipeline = &plan->pipelines[at];
+        for (uint32_t stage = 0; stage < pipeline->stages_count; stage++) {
+            plan_stage_t *const own = &plan->stages[pipeline->stage_first + stage];
+            lanes[at].depths[stage] = own->depth;
+            own->forward_seconds = lanes[at].forward[stage];
+            own->backward_seconds = lanes[at].backward[stage];
+        }
+        pipeline->step_seconds = lane_price(&lanes[at], field, pipeline->rows).period;
+    }
+    plan->step_seconds = step_of(plan, field->conf);
+}
+
+void draft_price(const field_t *field, plan_t *plan)
+{
+    draft_stage_t *const stages = hx_new(plan->stages_count, sizeof *stages);
+    for (uint32_t at = 0; at < plan->stages_count; at++) {
+        const uint32_t node = plan->members[plan->stages[at].member_first].node;
+        stages[at] = (draft_stage_t){.worker = worker_of(field, plan->nodes[node].id),
+                                     .layer_first = plan->stages[at].layer_first,
+                                     .layer_end = plan->stages[at].layer_end};
+    }
+    lane_t *const lanes = hx_new(plan->pipelines_count, sizeof *lanes);
+    for (uint32_t at = 0; at < plan->pipelines_count; at++) {
+        const plan_pipeline_t *const pipeline = &plan->pipelines[at];
+        lane_new(&lanes[at], field, &stages[pipeline->stage_first], pipeline->stages_count);
+    }
+    price_pipelines(field, lanes, plan);
+    for (uint32_t at = 0; at < plan->pipelines_count; at++) {
+        lane_clear(&lanes[at]);
+    }
+    free(lanes);
+    free(stages);
+}
+
 hx_err_t draft_plan(const draft_t *self, const field_t *field, plan_t *out, hx_fault_t *fault)
 {
     const uint32_t count = self->pipelines_count;

@@ -28,4 +28,7 @@ void draft_remove(draft_t *self, uint32_t pipeline);
 HX_MUST_USE hx_err_t draft_plan(const draft_t *self, const field_t *field, plan_t *out,
                                 hx_fault_t *fault);
 
+// Times of a plan that stands already; all its nodes are in the field.
+void draft_price(const field_t *field, plan_t *plan);
+
 #endif
