@@ -19,8 +19,9 @@ blob_t *bench_bytes(size_t size)
 uint64_t bench_touch(const blob_t *blob)
 {
     const char *const data = blob_data(blob);
+    const size_t size = data ? blob_size(blob) : 0;
     uint64_t sum = 0, word;
-    for (size_t at = 0; data && at + sizeof word <= blob_size(blob); at += sizeof word) {
+    for (size_t at = 0; at + sizeof word <= size; at += sizeof word) {
         memcpy(&word, data + at, sizeof word);
         sum += word;
     }
