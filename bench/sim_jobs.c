@@ -40,6 +40,7 @@ static blob_t *profile(const sim_work_t *self)
         .microbatch = 4,
         .memory = (uint64_t)1 << 34,
         .threads = 1,
+        .slowdown = 1,
     };
     const uint32_t layers[3] = {0, 1, last};
     profile_time_t *const times[3] = {&made.embed, &made.block, &made.head};

@@ -8,6 +8,8 @@
 #define BANDWIDTH_MAX 1e15  // Bytes per second.
 #define THREADS_MAX 65536u
 #define MEMORY_MAX ((uint64_t)1 << 60)
+#define SLOWDOWN_MAX 1e6
+#define DECLARED_RATE 1e10  // Flops per second of one thread: only ratios count.
 
 static const profile_time_t *time_of(const profile_t *self, layer_kind_t kind)
 {
@@ -36,6 +38,24 @@ profile_time_t profile_layers(const profile_t *self, const model_t *model, uint3
     return sum;
 }
 
+static profile_time_t declared_time(const profile_t *self, const model_t *model, uint32_t layer)
+{
+    const model_layer_t *const at = model_layer(model, layer);
+    const double rate = DECLARED_RATE * HX_MAX(self->threads, 1u) / self->slowdown;
+    return (profile_time_t){.forward = self->microbatch * at->forward_flops / rate + 1e-9,
+                            .backward = self->microbatch * at->backward_flops / rate + 1e-9};
+}
+
+profile_t profile_declared(const profile_t *self, const model_t *model)
+{
+    HX_ASSERT(profile_valid(self));
+    profile_t made = *self;
+    made.embed = declared_time(self, model, 0);
+    made.block = declared_time(self, model, 1);
+    made.head = declared_time(self, model, model_layers_count(model) - 1);
+    return made;
+}
+
 static bool time_valid(const profile_time_t *time)
 {
     return isfinite(time->forward) && time->forward >= 0 && time->forward <= SECONDS_MAX &&
@@ -46,7 +66,8 @@ bool profile_valid(const profile_t *self)
 {
     return self->microbatch > 0 && time_valid(&self->embed) && time_valid(&self->block) &&
            time_valid(&self->head) && self->block.forward > 0 && self->block.backward > 0 &&
-           self->memory > 0 && self->memory <= MEMORY_MAX && self->threads <= THREADS_MAX;
+           self->memory > 0 && self->memory <= MEMORY_MAX && self->threads <= THREADS_MAX &&
+           self->slowdown >= 1 && self->slowdown <= SLOWDOWN_MAX;
 }
 
 bool profile_link_valid(const profile_link_t *self)

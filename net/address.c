@@ -1,4 +1,4 @@
-// address - parsing by hand, resolving by getaddrinfo_a (it has a time limit), /proc for ports.
+// address - parsing by hand, resolving in a thread with a time limit, /proc for ports.
 
 #include "net/address.h"
 
@@ -8,10 +8,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SCHEME "tcp://"
@@ -109,34 +113,77 @@ bool address_is_wildcard(const address_t *address)
     return strcmp(address->host, "*") == 0;
 }
 
-// getaddrinfo with a time limit. The request outlives us if the resolver does not let go of it.
+// A question to the resolver, which has no time limit of its own: asked in a thread that may outlive
+// the one who waits. Whoever lets go last frees it.
+typedef struct {
+    atomic_uint holders;
+    sem_t answered;
+    atomic_bool done;  // The semaphore wakes; this hands the answer over.
+    char host[ADDRESS_HOST_MAX];
+    char port[8];
+    int rc;
+    struct addrinfo *list;
+} question_t;
+
+static void let_go(question_t *question)
+{
+    if (atomic_fetch_sub(&question->holders, 1) == 1) {
+        if (question->list) {
+            freeaddrinfo(question->list);
+        }
+        sem_destroy(&question->answered);
+        free(question);
+    }
+}
+
+static void *ask(void *argument)
+{
+    question_t *const question = argument;
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    question->rc = getaddrinfo(question->host, question->port, &hints, &question->list);
+    atomic_store(&question->done, true);
+    sem_post(&question->answered);
+    let_go(question);
+    return NULL;
+}
+
+static bool wait_for_answer(question_t *question, hx_time_t limit)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const hx_time_t nanoseconds = until.tv_nsec + limit;
+    until.tv_sec += nanoseconds / HX_SEC(1);
+    until.tv_nsec = nanoseconds % HX_SEC(1);
+    int rc;
+    while ((rc = sem_clockwait(&question->answered, CLOCK_MONOTONIC, &until)) != 0 &&
+           errno == EINTR) {
+    }
+    return rc == 0 && atomic_load(&question->done);
+}
+
+// Gives back getaddrinfo's code; EAI_AGAIN if there was no answer in time. A list that was set is
+// the caller's to free.
 static int lookup(const address_t *address, hx_time_t limit, struct addrinfo **out)
 {
-    struct {
-        struct gaicb request;
-        struct addrinfo hints;
-        char host[ADDRESS_HOST_MAX];
-        char port[8];
-    } *const ask = hx_new(1, sizeof *ask);
-    snprintf(ask->host, sizeof ask->host, "%s", address->host);
-    snprintf(ask->port, sizeof ask->port, "%u", (unsigned)address->port);
-    ask->hints = (struct addrinfo){.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    ask->request =
-        (struct gaicb){.ar_name = ask->host, .ar_service = ask->port, .ar_request = &ask->hints};
-    struct gaicb *list[] = {&ask->request};
-    int rc = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
-    if (rc == 0) {
-        const struct timespec wait = {.tv_sec = limit / HX_SEC(1), .tv_nsec = limit % HX_SEC(1)};
-        while ((rc = gai_suspend((const struct gaicb *const *)list, 1, &wait)) == EAI_INTR) {
-        }
-        rc = gai_error(&ask->request);
-        if (rc == EAI_INPROGRESS && gai_cancel(&ask->request) != EAI_CANCELED) {
-            return EAI_AGAIN;
-        }
-        rc = rc == EAI_INPROGRESS ? EAI_AGAIN : rc;
-        *out = rc == 0 ? ask->request.ar_result : NULL;
+    question_t *const question = hx_new(1, sizeof *question);
+    snprintf(question->host, sizeof question->host, "%s", address->host);
+    snprintf(question->port, sizeof question->port, "%u", (unsigned)address->port);
+    HX_ASSERT(sem_init(&question->answered, 0, 0) == 0);
+    atomic_init(&question->holders, 2);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, ask, question) != 0) {
+        let_go(question);
+        let_go(question);
+        return EAI_SYSTEM;
     }
-    free(ask);
+    pthread_detach(thread);
+    int rc = EAI_AGAIN;
+    if (wait_for_answer(question, limit)) {
+        rc = question->rc;
+        *out = question->list;
+        question->list = NULL;
+    }
+    let_go(question);
     return rc;
 }
 

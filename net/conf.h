@@ -60,6 +60,9 @@ typedef enum {
     CONF_METHOD_SINGLE,
     CONF_METHOD_FILE
 } conf_method_t;
+// Which speeds the planner goes by. AUTO becomes DECLARED under bsp, so that one conf makes one plan and a run repeats
+// bit for bit, and MEASURED in all other modes.
+typedef enum { CONF_SPEEDS_AUTO, CONF_SPEEDS_MEASURED, CONF_SPEEDS_DECLARED } conf_speeds_t;
 typedef enum { CONF_FAMILY_GPT2, CONF_FAMILY_LLAMA } conf_family_t;
 typedef enum { CONF_OPTIMIZER_ADAMW, CONF_OPTIMIZER_SGD } conf_optimizer_t;
 typedef enum { CONF_DECAY_COSINE, CONF_DECAY_LINEAR, CONF_DECAY_NONE } conf_decay_t;
@@ -143,6 +146,7 @@ typedef struct {
     schedule_kind_t schedule;
     uint32_t microbatch;  // Rows.
     conf_method_t method;
+    conf_speeds_t speeds;
     char method_file[CONF_TEXT_MAX];  // CONF_METHOD_FILE: the plan's file.
     char stages[CONF_TEXT_MAX];       // As written; empty: automatic. Parsed into:
     conf_cut_t *cuts;                 // cuts_count pipelines; each sums to model.layers.

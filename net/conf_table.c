@@ -30,6 +30,12 @@ static const conf_word_t METHODS[] = {
     {"file", CONF_METHOD_FILE, false},
     {0},
 };
+static const conf_word_t SPEEDS[] = {
+    {"auto", CONF_SPEEDS_AUTO, false},
+    {"measured", CONF_SPEEDS_MEASURED, false},
+    {"declared", CONF_SPEEDS_DECLARED, false},
+    {0},
+};
 static const conf_word_t COMPRESSIONS[] = {
     {"none", CONF_COMPRESS_NONE, false},
     {"bf16", CONF_COMPRESS_BF16, true},
@@ -143,6 +149,7 @@ static const conf_key_t KEYS[] = {
     KEY(plan.pipelines, COUNT, "auto", "pipelines", 1, 256, AUTO, A, NULL, "how many pipelines"),
     CHOICE(plan.schedule, "h1f1b", SCHEDULES, A, "order of forwards and backwards in a stage"),
     COUNT(plan.microbatch, "8", "rows", 1, 65536, A, "rows of one microbatch"),
+    CHOICE(plan.speeds, "auto", SPEEDS, A, "speeds that the planner goes by"),
     {.name = "plan.method", .type = CONF_TYPE_METHOD, .offset = AT(plan.method),
      .fallback = "patchpipe", .unit = "", .words = METHODS, .flags = A, .doc = "who plans"},
     TEXT(plan.stages, "", A, "stages by hand; empty: automatic"),

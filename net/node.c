@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -64,18 +65,29 @@ hx_err_t node_prepare(hx_fault_t *fault)
 
 // ---- the job thread
 
+// Memory that passes from one thread to another with a message. The pipe itself keeps the order; this
+// says it in words that the compiler and the thread sanitizer understand, too.
+typedef atomic_uint handover_t;
+
+static void hand_over(handover_t *handover)
+{
+    atomic_fetch_add_explicit(handover, 1, memory_order_release);
+}
+
+static void take_over(handover_t *handover)
+{
+    HX_ASSERT(atomic_load_explicit(handover, memory_order_acquire) > 0);
+}
+
 // What travels between a node and its job thread: a pointer to one of these.
 typedef struct {
+    handover_t handover;
     step_in_t result;  // As it will be given to the role.
 } job_t;
 
-typedef struct {
-    const node_conf_t *conf;
-} job_args_t;
-
 static void job_thread(zsock_t *pipe, void *argument)
 {
-    const node_conf_t *const conf = ((job_args_t *)argument)->conf;
+    const node_conf_t *const conf = argument;
     hx_log_set_name(conf->name);
     zsock_signal(pipe, 0);
     for (;;) {
@@ -95,11 +107,13 @@ static void job_thread(zsock_t *pipe, void *argument)
         if (!job) {
             return;  // "$TERM"
         }
+        take_over(&job->handover);
         step_in_t *const result = &job->result;
         result->job_started = node_now();
         result->error = conf->job(conf->worker, &result->job, &result->blob);
         result->job_ended = node_now();
         result->job.seconds = (double)(result->job_ended - result->job_started) * 1e-9;
+        hand_over(&job->handover);
         zframe_t *answer = zframe_new(&job, sizeof job);
         while (zframe_send(&answer, pipe, 0) != 0 && errno == EINTR) {
         }
@@ -114,7 +128,6 @@ typedef struct {
     void *role;
     zsock_t *pipe;  // To the thread that called node_run.
     zactor_t *jobs;
-    job_args_t job_args;
     step_job_t *waiting;                                  // Jobs that were asked for, oldest first.
     uint32_t waiting_first, waiting_count, waiting_room;  // A ring; the room is a power of two.
     uint32_t running;                                     // Handed over to the job thread.
@@ -122,6 +135,7 @@ typedef struct {
     hx_time_t wake_at;
     bool stopped;
     node_end_t end;
+    handover_t handover;  // Of this struct, back to the thread that called node_run.
 } node_t;
 
 static void log_notes(const step_out_t *out)
@@ -169,6 +183,7 @@ static void start_jobs(node_t *self)
     while (self->running < JOBS_AHEAD && self->waiting_count > 0) {
         job_t *job = hx_new(1, sizeof *job);
         job->result = (step_in_t){.kind = STEP_JOB, .job = next_job(self)};
+        hand_over(&job->handover);
         zframe_t *frame = zframe_new(&job, sizeof job);
         while (zframe_send(&frame, self->jobs, 0) != 0 && errno == EINTR) {
         }
@@ -197,6 +212,7 @@ static job_t *receive_job(node_t *self)
     HX_ASSERT(zframe_size(frame) == sizeof job);
     memcpy(&job, zframe_data(frame), sizeof job);
     zframe_destroy(&frame);
+    take_over(&job->handover);
     self->running--;
     return job;
 }
@@ -347,8 +363,7 @@ static void node_thread(zsock_t *pipe, void *argument)
         err = self->role ? HX_OK : HX_E_ARG;
     }
     if (err == HX_OK) {
-        self->job_args.conf = conf;
-        self->jobs = zactor_new(job_thread, &self->job_args);
+        self->jobs = zactor_new(job_thread, (void *)(uintptr_t)conf);  // It only reads.
         HX_ASSERT(self->jobs);
         run(self);
         clear_jobs(self);
@@ -363,6 +378,7 @@ static void node_thread(zsock_t *pipe, void *argument)
     } else {
         hx_log_info("ends: %s", self->end.reason);
     }
+    hand_over(&self->handover);
     zstr_send(pipe, "ENDED");
     for (bool term = false; !term;) {  // zactor_destroy sends $TERM and waits for the thread.
         char *word = zstr_recv(pipe);
@@ -416,6 +432,7 @@ static void take_end(group_t *self, uint32_t at)
 {
     char *word = zstr_recv(self->actors[at]);
     if (word) {
+        take_over(&self->nodes[at].handover);
         self->ended[at] = true;
         self->running--;
         if (self->nodes[at].end.status != 0 && self->limit == HX_TIME_NEVER) {

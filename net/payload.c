@@ -256,7 +256,7 @@ hx_err_t payload_plan_decode(const blob_t *blob, plan_t *out)
 blob_t *payload_profile_encode(const profile_t *profile)
 {
     pack_out_t out = pack_growing(128);
-    pack_array(&out, 9);
+    pack_array(&out, 10);
     pack_uint(&out, profile->microbatch);
     pack_double(&out, profile->embed.forward);
     pack_double(&out, profile->embed.backward);
@@ -266,6 +266,7 @@ blob_t *payload_profile_encode(const profile_t *profile)
     pack_double(&out, profile->head.backward);
     pack_uint(&out, profile->memory);
     pack_uint(&out, profile->threads);
+    pack_double(&out, profile->slowdown);
     return finish(&out);
 }
 
@@ -274,7 +275,7 @@ hx_err_t payload_profile_decode(const blob_t *blob, profile_t *out)
     pack_in_t in;
     HX_TRY(begin(blob, &in));
     profile_t profile = {0};
-    unpack_exactly(&in, 9);
+    unpack_exactly(&in, 10);
     profile.microbatch = unpack_u32(&in);
     profile.embed.forward = unpack_finite(&in);
     profile.embed.backward = unpack_finite(&in);
@@ -284,6 +285,7 @@ hx_err_t payload_profile_decode(const blob_t *blob, profile_t *out)
     profile.head.backward = unpack_finite(&in);
     profile.memory = unpack_u64(&in);
     profile.threads = unpack_u32(&in);
+    profile.slowdown = unpack_finite(&in);
     if (!unpack_done(&in)) {
         return HX_E_FORMAT;
     }

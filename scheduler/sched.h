@@ -59,6 +59,7 @@ typedef struct {
     uint32_t servers_count;  // Processes, not shards.
     uint32_t shards;         // Of each server.
 
+    bool declared;  // Plan by declared speeds (profile_declared), not by measured ones.
     hx_time_t join_timeout;  // Of each wait before the run.
     hx_time_t stop_timeout;  // From STOP_ASK until the lead's DONE.
     bool resume;             // From the newest checkpoint that a keeper names.

@@ -105,6 +105,29 @@ static planner_in_t planner_input(const sched_t *self, plan_node_t **nodes, prof
                           .links_count = self->links_count};
 }
 
+// With declared speeds the cuts come from those; the predicted times always from what was measured.
+static hx_err_t solve(sched_t *self, planner_in_t *in, const profile_t *measured, hx_fault_t *fault)
+{
+    if (!self->conf.declared) {
+        return planner_solve(in, &self->plan, fault);
+    }
+    profile_t *const declared = hx_new(in->nodes_count, sizeof *declared);
+    for (uint32_t at = 0; at < in->nodes_count; at++) {
+        if (in->nodes[at].role == PLAN_WORKER) {
+            declared[at] = profile_declared(&measured[at], self->conf.planner.model);
+        }
+    }
+    planner_in_t by_conf = *in;
+    by_conf.profiles = declared;
+    by_conf.links_count = 0;
+    const hx_err_t err = planner_solve(&by_conf, &self->plan, fault);
+    if (err == HX_OK) {
+        planner_price(in, &self->plan);
+    }
+    free(declared);
+    return err;
+}
+
 static hx_err_t make_plan(sched_t *self, hx_fault_t *fault)
 {
     plan_node_t *nodes = NULL;
@@ -114,7 +137,7 @@ static hx_err_t make_plan(sched_t *self, hx_fault_t *fault)
     if (!roster_choose(&self->roster, self->conf.shards, self->conf.resume, &in.lead, &in.keeper)) {
         err = hx_fault(fault, HX_E_ARG, "no server is whole any more: none can lead");
     } else {
-        err = planner_solve(&in, &self->plan, fault);
+        err = solve(self, &in, profiles, fault);
     }
     if (err == HX_OK && self->conf.check) {
         err = self->conf.check(self->conf.check_self, &self->plan, fault);
@@ -186,8 +209,7 @@ static void send_plan(sched_t *self, hx_time_t now, step_out_t *out)
         const roster_entry_t *const entry = &self->roster.entries[at];
         if (entry->node.role == PLAN_WORKER &&
             plan_node_of(&self->plan, entry->node.id) == UINT32_MAX) {
-            step_note(out, STEP_INFO, "%s stays idle: the plan is faster without it",
-                      entry->node.name);
+            step_note(out, STEP_INFO, "%s stays idle: the plan leaves it out", entry->node.name);
         }
     }
     sched_phase(self, SCHED_READY, now + self->conf.join_timeout, now);

@@ -131,7 +131,10 @@ static hx_err_t make_conf(program_t *self, hx_fault_t *fault)
 {
     const conf_t *const conf = self->conf;
     sched_conf_t *const out = &self->sched_conf;
-    *out = (sched_conf_t){.run_id = link_random(),
+    const bool bsp = conf->sync.mode == CONF_MODE_BSP;
+    *out = (sched_conf_t){.declared = conf->plan.speeds == CONF_SPEEDS_DECLARED ||
+                                      (conf->plan.speeds == CONF_SPEEDS_AUTO && bsp),
+                          .run_id = link_random(),
                           .conf_hash = conf_hash(conf),
                           .join_timeout = conf->run.join_timeout,
                           .stop_timeout = conf->run.stop_timeout,

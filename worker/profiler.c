@@ -205,6 +205,7 @@ hx_err_t profiler_run(const profiler_conf_t *conf, profile_t *out)
     profile_t profile = {
         .microbatch = conf->microbatch,
         .threads = conf->threads,
+        .slowdown = conf->slowdown,
         .memory = HX_MAX((uint64_t)((double)profiler_memory() * MEMORY_SHARE), 1),
     };
     const uint32_t layers = model_layers_count(conf->model);

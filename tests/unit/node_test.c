@@ -29,8 +29,8 @@ typedef struct {
     uint64_t bytes;      // Of their payloads.
     uint32_t jobs_done;  // In order.
     uint32_t timers;
-    uint32_t signals;
-    bool bad;
+    atomic_uint signals;
+    atomic_bool bad;
     hx_time_t due;
     uint32_t last_word;  // Of the client, as the server got it.
 } world_t;
@@ -55,7 +55,7 @@ static void *make_server(void *maker, const char *control, const char *data, hx_
 static void *make_client(void *maker, const char *control, const char *data, hx_fault_t *fault)
 {
     world_t *const world = maker;
-    world->bad = world->bad || control[0] || data[0];
+    world->bad |= control[0] || data[0];
     while (!atomic_load(&world->server_bound)) {
         nap(HX_MS(5));
     }
@@ -85,7 +85,7 @@ static void server_step(void *self, const step_in_t *in, step_out_t *out)
     if (in->kind == STEP_MESSAGE) {
         server_message(world, in, out);
     } else if (in->kind == STEP_SIGNAL) {
-        world->signals++;
+        atomic_fetch_add(&world->signals, 1);
         step_stop(out, 130, "interrupted");
     } else if (in->kind == STEP_LOST && !world->wait_signal) {
         step_stop(out, 1, "client lost");
@@ -137,22 +137,22 @@ static void client_step(void *self, const step_in_t *in, step_out_t *out)
         client_start(world, in, out);
         return;
     case STEP_MESSAGE:
-        world->bad = world->bad || in->msg.attempt != answers || in->peer != SERVER;
+        world->bad |= in->msg.attempt != answers || in->peer != SERVER;
         answers++;
         break;
     case STEP_JOB:
-        world->bad = world->bad || in->job.index != world->jobs_done ||
+        world->bad |= in->job.index != world->jobs_done ||
                      in->job.tokens != in->job.index + 1 || in->error != HX_OK ||
                      in->job_ended < in->job_started || in->job.seconds < 0 ||
                      blob_size(in->blob) != in->job.index + 1;
         world->jobs_done++;
         break;
     case STEP_TIMER:
-        world->bad = world->bad || in->now < world->due;
+        world->bad |= in->now < world->due;
         world->timers++;
         break;
     case STEP_SIGNAL:
-        world->signals++;
+        atomic_fetch_add(&world->signals, 1);
         step_stop(out, 130, "interrupted");
         return;
     default:
@@ -171,7 +171,7 @@ static hx_err_t client_job(void *worker, step_job_t *job, blob_t **result)
     world_t *const world = worker;
     uint32_t input;
     memcpy(&input, blob_data(job->blob), sizeof input);
-    world->bad = world->bad || input != job->index || pthread_equal(world->loop, pthread_self());
+    world->bad |= input != job->index || pthread_equal(world->loop, pthread_self());
     job->tokens = job->index + 1;
     *result = blob_new(job->index + 1);
     return HX_OK;

@@ -110,7 +110,7 @@ static blob_t *sample(of_t of)
     blob_t *blob = NULL;
     plan_t plan = small_plan();
     record_t record = small_record();
-    const profile_t profile = {4, {1, 2}, {3, 4}, {5, 6}, UINT64_C(1) << 34, 8};
+    const profile_t profile = {4, {1, 2}, {3, 4}, {5, 6}, UINT64_C(1) << 34, 8, 1.5};
     const prepare_t prepare = {record.members, 1, (uint64_t[]){7, 9}, 2};
     switch (of) {
     case OF_PLAN:

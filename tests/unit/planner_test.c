@@ -64,7 +64,8 @@ static void add_worker(cluster_t *self, const char *site, const char *name, doub
                                                            .block = {1e-3 * slow, 2e-3 * slow},
                                                            .head = {0.5e-3 * slow, 1e-3 * slow},
                                                            .memory = (uint64_t)1 << 30,
-                                                           .threads = 1};
+                                                           .threads = 1,
+                                                           .slowdown = 1};
 }
 
 static void end(cluster_t *self)
@@ -168,6 +169,29 @@ Test(planner, makes_exactly_as_many_pipelines_as_asked_for)
         }
         cluster.conf.pipelines = workers + 1;
         refused(&cluster, "workers");
+        end(&cluster);
+    }
+}
+
+Test(planner, prices_a_plan_that_stands_as_it_did_when_it_made_it)
+{
+    hx_rng_t rng = hx_rng_seed(seed_of("planner_price"));
+    for (uint32_t round = 0; round < 50; round++) {
+        cluster_t cluster;
+        random_cluster(&cluster, &rng);
+        plan_t plan = solved(&cluster);
+        plan_t again;
+        plan_copy(&plan, &again);
+        planner_price(&cluster.in, &again);
+        cr_assert(plan_equal(&plan, &again));
+        for (uint32_t at = 0; at < cluster.in.nodes_count; at++) {
+            cluster.profiles[at].block.forward *= 2;
+            cluster.profiles[at].block.backward *= 2;
+        }
+        planner_price(&cluster.in, &again);
+        cr_assert_gt(again.step_seconds, plan.step_seconds);
+        plan_destroy(&plan);
+        plan_destroy(&again);
         end(&cluster);
     }
 }

@@ -25,7 +25,8 @@ static profile_t sample(void)
                        .block = {10, 20},
                        .head = {100, 200},
                        .memory = 1 << 20,
-                       .threads = 1};
+                       .threads = 1,
+                       .slowdown = 1};
 }
 
 Test(profile, sums_the_kinds_of_a_range)
@@ -65,8 +66,26 @@ Test(profile, refuses_what_no_device_can_have)
     bad.memory = 0;
     cr_assert_not(profile_valid(&bad));
     bad = good;
+    bad.slowdown = 0.5;
+    cr_assert_not(profile_valid(&bad));
+    bad = good;
     bad.memory = UINT64_MAX;
     cr_assert_not(profile_valid(&bad));
+}
+
+Test(profile, declared_times_follow_threads_and_slowdown_alone)
+{
+    model_t *model = open_model(3);
+    profile_t fast = sample(), slow = sample();
+    slow.block.forward *= 1.01;  // What a second measurement would give.
+    profile_t a = profile_declared(&fast, model), b = profile_declared(&slow, model);
+    cr_assert_eq(a.block.forward, b.block.forward);
+    slow.slowdown = 3;
+    b = profile_declared(&slow, model);
+    cr_assert_float_eq(b.block.backward / a.block.backward, 3, 1e-3);
+    fast.threads = 2;
+    cr_assert_float_eq(profile_declared(&fast, model).block.forward / a.block.forward, 0.5, 1e-3);
+    model_destroy(&model);
 }
 
 Test(profile, refuses_links_that_are_none)

@@ -169,7 +169,7 @@ static void send_profile(node_id_t from, double slow)
                                .block = {0.01 * slow, 0.02 * slow},
                                .head = {0.002 * slow, 0.004 * slow},
                                .memory = 1 << 30,
-                               .threads = 1};
+                               .threads = 1, .slowdown = 1};
     hear_with(from, (wire_msg_t){.kind = WIRE_PROFILE}, payload_profile_encode(&profile));
 }
 
