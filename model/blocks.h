@@ -1,7 +1,8 @@
 // blocks - the cut of all parameters into the blocks that servers keep and messages carry.
 //
-// A block is a range of one parameter group's flat vector, of at most `block_size` bytes. Blocks are
-// numbered by group, then by offset, so every node derives the same table from the model and the size.
+// A block is a range of one parameter group's flat vector, of at most `block_size` bytes. Blocks
+// are numbered by group, then by offset, so every node derives the same table from the model and
+// the size.
 
 #ifndef BLOCKS_H
 #define BLOCKS_H

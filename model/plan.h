@@ -1,8 +1,8 @@
 // plan - who runs which layers, and which server keeps which parameters.
 //
-// A plan is data. It owns four flat arrays: nodes, pipelines, stages, members; a pipeline's stages and a
-// stage's members are consecutive. Layers are those of model.h (0 = embedding, 1.. = transformer blocks,
-// last = final norm and head). Parameter groups are those of model.h.
+// A plan is data. It owns four flat arrays: nodes, pipelines, stages, members; a pipeline's stages
+// and a stage's members are consecutive. Layers are those of model.h (0 = embedding, 1.. =
+// transformer blocks, last = final norm and head). Parameter groups are those of model.h.
 
 #ifndef PLAN_H
 #define PLAN_H
@@ -12,7 +12,8 @@
 #include "tensor/hx.h"
 
 // A node is one role of one process start. Its id is random, made at each start, so a restarted
-// process is a new node. The scheduler alone has a fixed id, since it is what the others dial first.
+// process is a new node. The scheduler alone has a fixed id, since it is what the others dial
+// first.
 typedef uint64_t node_id_t;
 #define NODE_NONE ((node_id_t)0)
 #define NODE_SCHEDULER ((node_id_t)1)
@@ -99,10 +100,11 @@ void plan_destroy(plan_t *self);
 void plan_copy(const plan_t *self, plan_t *out);
 bool plan_equal(const plan_t *a, const plan_t *b);
 
-// Whether the plan can be run: every layer of `model` exactly once and in order in each pipeline, members
-// known and of role worker, each worker in one stage, rows > 0 and microbatch > 0, depths positive and never
-// larger behind, shards known, every group placed, lead and keeper of the right role, names unique.
-// On HX_E_ARG `fault` names the first thing that is wrong, with both totals where sums differ.
+// Whether the plan can be run: every layer of `model` exactly once and in order in each pipeline,
+// members known and of role worker, each worker in one stage, rows > 0 and microbatch > 0, depths
+// positive and never larger behind, shards known, every group placed, lead and keeper of the right
+// role, names unique. On HX_E_ARG `fault` names the first thing that is wrong, with both totals
+// where sums differ.
 HX_MUST_USE hx_err_t plan_check(const plan_t *self, const model_t *model, hx_fault_t *fault);
 
 // Index in `nodes`, or UINT32_MAX.
@@ -116,8 +118,9 @@ const plan_node_t *plan_member_node(const plan_t *self, uint32_t pipeline, uint3
                                     uint32_t member);
 const plan_node_t *plan_shard_node(const plan_t *self, uint32_t shard);
 
-// How many parts a block of `group` has in a contribution of `pipeline`: one per stage that uses the group
-// (a tied embedding has two where its stages differ). Part numbers follow the order of stages.
+// How many parts a block of `group` has in a contribution of `pipeline`: one per stage that uses
+// the group (a tied embedding has two where its stages differ). Part numbers follow the order of
+// stages.
 uint32_t plan_parts(const plan_t *self, const model_t *model, uint32_t pipeline, uint32_t group);
 // The part that `stage` computes; UINT32_MAX if it does not use the group.
 uint32_t plan_part_of(const plan_t *self, const model_t *model, uint32_t pipeline, uint32_t stage,

@@ -58,8 +58,9 @@ typedef struct {
 // plan_check. HX_E_ARG and one line in `fault` if there is no such plan; `*out` is then clear.
 HX_MUST_USE hx_err_t planner_solve(const planner_in_t *in, plan_t *out, hx_fault_t *fault);
 
-// Sets the predicted times of stages, pipelines and the whole of a plan as it stands (members, cuts,
-// rows, depths, shard map), from the profiles and links of `in`. All nodes of the plan are in it.
+// Sets the predicted times of stages, pipelines and the whole of a plan as it stands (members,
+// cuts, rows, depths, shard map), from the profiles and links of `in`. All nodes of the plan are in
+// it.
 void planner_price(const planner_in_t *in, plan_t *plan);
 
 // "patchpipe", "uniform", "single".
