@@ -113,8 +113,8 @@ bool address_is_wildcard(const address_t *address)
     return strcmp(address->host, "*") == 0;
 }
 
-// A question to the resolver, which has no time limit of its own: asked in a thread that may outlive
-// the one who waits. Whoever lets go last frees it.
+// A question to the resolver, which has no time limit of its own: asked in a thread that may
+// outlive the one who waits. Whoever lets go last frees it.
 typedef struct {
     atomic_uint holders;
     sem_t answered;

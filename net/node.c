@@ -63,10 +63,8 @@ hx_err_t node_prepare(hx_fault_t *fault)
     return HX_OK;
 }
 
-// ---- the job thread
-
-// Memory that passes from one thread to another with a message. The pipe itself keeps the order; this
-// says it in words that the compiler and the thread sanitizer understand, too.
+// Memory that passes from one thread to another with a message. The pipe itself keeps the order;
+// this says it in words that the compiler and the thread sanitizer understand, too.
 typedef atomic_uint handover_t;
 
 static void hand_over(handover_t *handover)
@@ -78,6 +76,8 @@ static void take_over(handover_t *handover)
 {
     HX_ASSERT(atomic_load_explicit(handover, memory_order_acquire) > 0);
 }
+
+// ---- the job thread
 
 // What travels between a node and its job thread: a pointer to one of these.
 typedef struct {

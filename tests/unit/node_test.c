@@ -141,10 +141,9 @@ static void client_step(void *self, const step_in_t *in, step_out_t *out)
         answers++;
         break;
     case STEP_JOB:
-        world->bad |= in->job.index != world->jobs_done ||
-                     in->job.tokens != in->job.index + 1 || in->error != HX_OK ||
-                     in->job_ended < in->job_started || in->job.seconds < 0 ||
-                     blob_size(in->blob) != in->job.index + 1;
+        world->bad |= in->job.index != world->jobs_done || in->job.tokens != in->job.index + 1 ||
+                      in->error != HX_OK || in->job_ended < in->job_started ||
+                      in->job.seconds < 0 || blob_size(in->blob) != in->job.index + 1;
         world->jobs_done++;
         break;
     case STEP_TIMER:
@@ -274,7 +273,8 @@ Test(node, role_that_cannot_be_made_ends_the_others, .timeout = 60)
     cr_assert_eq(world.signals, 1);
 }
 
-// --- one role alone -------------------------------------------------------------------------------
+// --- one role alone
+// -------------------------------------------------------------------------------
 
 static void *make_itself(void *maker, const char *control, const char *data, hx_fault_t *fault)
 {
