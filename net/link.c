@@ -35,13 +35,17 @@ static hx_time_t clock_now(void)
     return (hx_time_t)time.tv_sec * HX_SEC(1) + time.tv_nsec;
 }
 
-// --- opening --------------------------------------------------------------------------------------
+// --- opening
+// --------------------------------------------------------------------------------------
 
 // The endpoint that others should dial: the bound one, with the host that is advertised.
 static hx_err_t advertise(const link_t *self, char endpoint[PLAN_ENDPOINT_MAX], hx_fault_t *fault)
 {
     address_t address;
     const link_conf_t *const conf = &self->conf;
+    if (link_socket_is_path(endpoint)) {
+        return HX_OK;
+    }
     HX_ASSERT(address_parse(endpoint, &address));
     if (conf->advertise && conf->advertise[0] && strcmp(conf->advertise, "auto") != 0) {
         snprintf(address.host, sizeof address.host, "%s", conf->advertise);
@@ -129,10 +133,12 @@ const char *link_data(const link_t *self)
 hx_err_t link_check_name(const char *endpoint, hx_fault_t *fault)
 {
     address_list_t list;
-    return address_resolve(endpoint, CHECK_LIMIT, &list, fault);
+    return link_socket_is_path(endpoint) ? HX_OK
+                                         : address_resolve(endpoint, CHECK_LIMIT, &list, fault);
 }
 
-// --- sending --------------------------------------------------------------------------------------
+// --- sending
+// --------------------------------------------------------------------------------------
 
 void link_send(link_t *self, node_id_t to, const wire_msg_t *msg, blob_t *blob, hx_time_t now)
 {
@@ -206,7 +212,8 @@ void link_flush(link_t *self, hx_time_t now)
     }
 }
 
-// --- waiting --------------------------------------------------------------------------------------
+// --- waiting
+// --------------------------------------------------------------------------------------
 
 // Gives back the index of the new item.
 static uint32_t add_source(link_t *self, node_id_t peer, frame_channel_t channel, zsock_t *socket,
@@ -320,7 +327,8 @@ void link_wait(link_t *self, void *const *others, bool *ready, uint32_t count, h
     }
 }
 
-// --- looking --------------------------------------------------------------------------------------
+// --- looking
+// --------------------------------------------------------------------------------------
 
 bool link_idle(const link_t *self)
 {

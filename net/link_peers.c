@@ -100,7 +100,8 @@ session_t *link_make_session(const link_t *self, const link_peer_t *peer, frame_
         now);
 }
 
-// --- dialling -------------------------------------------------------------------------------------
+// --- dialling
+// -------------------------------------------------------------------------------------
 
 // Plugs the line into the next address of its endpoint; resolves again when all were tried.
 static void plug(const link_t *self, link_line_t *line, hx_time_t now)
@@ -111,7 +112,11 @@ static void plug(const link_t *self, link_line_t *line, hx_time_t now)
     if (++line->address_at >= line->addresses.count) {
         hx_fault_t fault = {{0}};
         line->address_at = 0;
-        if (address_resolve(line->endpoint, RESOLVE_LIMIT, &line->addresses, &fault) != HX_OK) {
+        if (link_socket_is_path(line->endpoint)) {
+            line->addresses.count = 1;
+            memcpy(line->addresses.endpoints[0], line->endpoint, sizeof line->endpoint);
+        } else if (address_resolve(line->endpoint, RESOLVE_LIMIT, &line->addresses, &fault) !=
+                   HX_OK) {
             line->addresses.count = 0;
             hx_log_warn("%s", fault.text);
             return;

@@ -68,9 +68,20 @@ static void set_keys(const link_conf_t *conf, zsock_t *socket, bool server)
     }
 }
 
-static hx_err_t check_bind(const link_conf_t *conf, const char *bind, address_t *address,
-                           hx_fault_t *fault)
+bool link_socket_is_path(const char *endpoint)
 {
+    return strncmp(endpoint, "ipc://", strlen("ipc://")) == 0;
+}
+
+// What ZeroMQ is told to bind: a number in place of a name.
+static hx_err_t check_bind(const link_conf_t *conf, const char *bind, address_t *address,
+                           char place[PLAN_ENDPOINT_MAX], hx_fault_t *fault)
+{
+    if (link_socket_is_path(bind)) {
+        const int length = snprintf(place, PLAN_ENDPOINT_MAX, "%s", bind);
+        return length < PLAN_ENDPOINT_MAX ? HX_OK
+                                          : hx_fault(fault, HX_E_ARG, "%s is too long", bind);
+    }
     if (!address_parse(bind, address)) {
         return hx_fault(fault, HX_E_ARG,
                         "\"%s\" cannot be bound: write tcp://ADDRESS:PORT, or * as the port for "
@@ -86,7 +97,9 @@ static hx_err_t check_bind(const link_conf_t *conf, const char *bind, address_t 
     if (strcmp(address->host, "localhost") == 0) {
         snprintf(address->host, sizeof address->host, "127.0.0.1");
     }
-    return HX_OK;
+    return address_print(address, place, PLAN_ENDPOINT_MAX)
+               ? HX_OK
+               : hx_fault(fault, HX_E_ARG, "%s is too long", bind);
 }
 
 static hx_err_t bind_fault(const char *bind, const address_t *address, int error, hx_fault_t *fault)
@@ -105,8 +118,9 @@ static hx_err_t bind_fault(const char *bind, const address_t *address, int error
 hx_err_t link_socket_router(const link_conf_t *conf, const char *bind, zsock_t **out,
                             char endpoint[PLAN_ENDPOINT_MAX], hx_fault_t *fault)
 {
-    address_t address;
-    HX_TRY(check_bind(conf, bind, &address, fault));
+    address_t address = {{0}, 0};
+    char place[PLAN_ENDPOINT_MAX];
+    HX_TRY(check_bind(conf, bind, &address, place, fault));
     zsock_t *socket = zsock_new(ZMQ_ROUTER);
     if (!socket) {
         return hx_fault(fault, HX_E_IO, "no socket for %s: %s", bind, zmq_strerror(zmq_errno()));
@@ -116,9 +130,7 @@ hx_err_t link_socket_router(const link_conf_t *conf, const char *bind, zsock_t *
     set_int(socket, ZMQ_BACKLOG, BACKLOG);
     set_keys(conf, socket, true);
     size_t size = PLAN_ENDPOINT_MAX;
-    char number[PLAN_ENDPOINT_MAX];
-    if (!address_print(&address, number, sizeof number) ||
-        zmq_bind(zsock_resolve(socket), number) != 0) {
+    if (zmq_bind(zsock_resolve(socket), place) != 0) {
         const int error = zmq_errno();
         zsock_destroy(&socket);
         return bind_fault(bind, &address, error, fault);
@@ -152,7 +164,8 @@ zsock_t *link_socket_dealer(const link_conf_t *conf, const char *endpoint)
     return socket;
 }
 
-// --- messages -------------------------------------------------------------------------------------
+// --- messages
+// -------------------------------------------------------------------------------------
 
 static void release_blob(void *data, void *hint)
 {

@@ -37,6 +37,10 @@ typedef enum {
     LINK_GONE,     // The route leads nowhere any more.
 } link_sent_t;
 
+// "ipc://PATH" ("ipc://*": one that is made and taken away again): a socket in the file system, for
+// nodes of one machine. It has no host to be resolved or advertised.
+bool link_socket_is_path(const char *endpoint);
+
 // A bound ROUTER. `endpoint` becomes what was really bound (of a wildcard port, the port got).
 HX_MUST_USE hx_err_t link_socket_router(const link_conf_t *conf, const char *bind, zsock_t **out,
                                         char endpoint[PLAN_ENDPOINT_MAX], hx_fault_t *fault);

@@ -159,6 +159,27 @@ Test(link, messages_go_both_ways_on_the_dialled_connection)
     close_pair(&client, &server);
 }
 
+Test(link, a_socket_in_the_file_system_is_dialled_like_an_address)
+{
+    link_conf_t server_conf = conf_of(SERVER, true);
+    server_conf.bind_control = "ipc://*";
+    server_conf.bind_data = "ipc://*";
+    const link_conf_t client_conf = conf_of(CLIENT, false);
+    end_t server = {.link = open_link(&server_conf)};
+    end_t client = {.link = open_link(&client_conf)};
+    cr_assert(strncmp(link_data(server.link), "ipc://", 6) == 0, "%s", link_data(server.link));
+    hx_fault_t fault = {{0}};
+    cr_assert_eq(link_check_name(link_data(server.link), &fault), HX_OK, "%s", fault.text);
+    dial(&client, &server);
+    for (uint32_t at = 0; at < 5; at++) {
+        send_push(&client, SERVER, at, 300000);
+    }
+    cr_assert(reach(&client, &server, &server.messages, 5, HX_SEC(20)));
+    send_push(&server, CLIENT, 0, 100);
+    cr_assert(reach(&client, &server, &client.messages, 1, HX_SEC(20)));
+    close_pair(&client, &server);
+}
+
 Test(link, payloads_of_all_sizes_arrive_whole_and_in_order)
 {
     end_t client, server;
@@ -447,7 +468,8 @@ Test(link, unknown_name_is_told_in_time)
     cr_assert_eq(link_check_name("tcp://127.0.0.1:4000", NULL), HX_OK);
 }
 
-// --- nonsense -------------------------------------------------------------------------------------
+// --- nonsense
+// -------------------------------------------------------------------------------------
 
 static void write_raw(const char *endpoint, const void *bytes, size_t size)
 {
