@@ -1,7 +1,6 @@
 // bench_net - messages between two nodes beside plain libzmq at the same size, in the same run.
 
 #include <stdio.h>
-#include <string.h>
 
 #include "bench/bench.h"
 #include "bench/bench_args.h"
@@ -80,9 +79,8 @@ static int run_ours(const char *transport, size_t bytes, double seconds, double 
 static int run_raw(const char *transport, size_t bytes, double seconds, raw_zmq_t *out,
                    hx_fault_t *fault)
 {
-    const bool ipc = strcmp(transport, "ipc") == 0;
     const raw_zmq_conf_t conf = {
-        .endpoint = ipc ? "ipc://*" : "tcp://127.0.0.1:*",
+        .endpoint = bench_bind(transport),
         .bytes = bytes,
         .in_flight = IN_FLIGHT,
         .seconds = seconds,

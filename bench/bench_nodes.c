@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -95,6 +96,15 @@ static node_conf_t conf_of(seat_t *seat, const char *bind)
     return conf;
 }
 
+const char *bench_bind(const char *transport)
+{
+    if (strcmp(transport, "ipc") != 0) {
+        return "tcp://127.0.0.1:*";
+    }
+    setenv("TMPDIR", "/tmp", 0);  // Else ZeroMQ makes its sockets in the current folder.
+    return "ipc://*";
+}
+
 int bench_nodes_run(const bench_node_t *nodes, uint32_t count, const char *transport,
                     hx_fault_t *fault)
 {
@@ -103,7 +113,7 @@ int bench_nodes_run(const bench_node_t *nodes, uint32_t count, const char *trans
     seat_t seats[BENCH_NODES_MAX];
     node_conf_t confs[BENCH_NODES_MAX];
     char endpoints[BENCH_NODES_MAX][2][PLAN_ENDPOINT_MAX] = {{{0}}};
-    const char *const bind = strcmp(transport, "ipc") == 0 ? "ipc://*" : "tcp://127.0.0.1:*";
+    const char *const bind = bench_bind(transport);
     for (uint32_t at = 0; at < count; at++) {
         seats[at] = (seat_t){.node = &nodes[at],
                              .first = at == 0,

@@ -32,6 +32,9 @@ typedef struct {
     void *worker;
 } bench_node_t;
 
+// What to bind for "tcp" or "ipc": an endpoint that the system chooses.
+const char *bench_bind(const char *transport);
+
 // Runs the nodes until all have ended, and returns the worst of their statuses (as node_run does)
 // with its reason in `fault`. `transport` is "tcp" or "ipc".
 int bench_nodes_run(const bench_node_t *nodes, uint32_t count, const char *transport,

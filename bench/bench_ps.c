@@ -249,7 +249,7 @@ static int run_ours(const row_t *row, bench_rounds_t *out, hx_fault_t *fault)
 static int run_raw(const row_t *row, double *goodput, hx_fault_t *fault)
 {
     const raw_zmq_conf_t conf = {
-        .endpoint = strcmp(row->transport, "ipc") == 0 ? "ipc://*" : "tcp://127.0.0.1:*",
+        .endpoint = bench_bind(row->transport),
         .bytes = row->bytes,
         .in_flight = RAW_IN_FLIGHT,
         .seconds = row->args->seconds,
