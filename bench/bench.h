@@ -1,8 +1,8 @@
 // bench - what the topics of harmony-bench share: their entry points and how they report.
 //
-// A topic reads its own command line, runs, and prints either lines for people or, with --json, one object on
-// standard output and nothing else there. Progress goes to standard error. A timing never decides a status:
-// 0 means that it was measured.
+// A topic reads its own command line, runs, and prints either lines for people or, with --json, one
+// object on standard output and nothing else there. Progress goes to standard error. A timing never
+// decides a status: 0 means that it was measured.
 
 #ifndef BENCH_H
 #define BENCH_H
@@ -19,11 +19,12 @@ int bench_train(int argc, char **argv);
 int bench_sim(int argc, char **argv);
 
 double bench_now(void);  // Seconds, monotonic.
+double bench_cpu(void);  // Seconds that all threads of this process have computed so far.
 // Median of `count` values, which it sorts.
 double bench_median(double *values, size_t count);
 
-// What this machine gives at this moment, so that a figure can be judged: copies and multiply-adds of one and of
-// two threads at once. Shared cores show here.
+// What this machine gives at this moment, so that a figure can be judged: copies and multiply-adds
+// of one and of two threads at once. Shared cores show here.
 typedef struct {
     double memcpy_one;  // Bytes per second, of 64 MiB.
     double memcpy_two;

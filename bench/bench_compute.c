@@ -1,8 +1,8 @@
 // bench_compute - training steps of a GPT beside sgemm at the shapes of its own products.
 //
-// The flops of a step are those of its matrix products and of causal attention, forward and backward, as
-// model.h counts them. The limit is what OpenBLAS's sgemm alone gives at the same shapes, weighed by how
-// often a step runs each.
+// The flops of a step are those of its matrix products and of causal attention, forward and
+// backward, as model.h counts them. The limit is what OpenBLAS's sgemm alone gives at the same
+// shapes, weighed by how often a step runs each.
 
 #include <cblas.h>
 #include <limits.h>
@@ -50,7 +50,8 @@ typedef struct {
     double times;  // In a step.
 } shape_t;
 
-// out (n, out) = in (n, in) x w (in, out), and its two backward products. w of the head is (out, in).
+// out (n, out) = in (n, in) x w (in, out), and its two backward products. w of the head is (out,
+// in).
 static uint32_t add_product(shape_t *shapes, uint32_t count, size_t n, size_t in, size_t out,
                             double times, bool tied)
 {
@@ -155,7 +156,8 @@ static hx_err_t time_steps(model_run_t *run, const args_t *args, double *median)
     return err;
 }
 
-// Where bench/torch_gpt.py is: below the current folder, or in the source folder that this was built in.
+// Where bench/torch_gpt.py is: below the current folder, or in the source folder that this was
+// built in.
 static void torch_script(char *out, size_t room)
 {
     snprintf(out, room, "bench/torch_gpt.py");
@@ -173,7 +175,8 @@ static void torch_script(char *out, size_t room)
     snprintf(out, room, "%.3900s/bench/torch_gpt.py", self);
 }
 
-// The median of PyTorch's steps but the first at the same shape, run by this interpreter; -1: it has no PyTorch.
+// The median of PyTorch's steps but the first at the same shape, run by this interpreter; -1: it
+// has no PyTorch.
 static double torch_steps(const args_t *args, const char *python, const char *script)
 {
     char command[PATH_MAX + 512];

@@ -1,4 +1,5 @@
-// harmony-bench - measures this machine and this software; each figure beside a limit of the same run.
+// harmony-bench - measures this machine and this software; each figure beside a limit of the same
+// run.
 
 #include <stdio.h>
 #include <string.h>

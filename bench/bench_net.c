@@ -28,15 +28,37 @@ typedef struct {
 
 // Medians of a row.
 typedef struct {
-    double goodput, raw, round_trip, raw_round_trip;
+    double goodput, raw, round_trip, raw_round_trip, cpu, raw_cpu;
 } row_t;
+
+// What one run of ours gave.
+typedef struct {
+    bench_pump_t pump;
+    double cpu_at;  // Seconds computed when its measurement began,
+    double cpu;     // and in it.
+} run_t;
 
 static void seat_pump(void *role, bench_address_t own, bench_address_t first)
 {
     (void)own;
-    bench_pump_t *const pump = role;
+    bench_pump_t *const pump = &((run_t *)role)->pump;
     snprintf(pump->control, sizeof pump->control, "%s", first.control);
     snprintf(pump->data, sizeof pump->data, "%s", first.data);
+}
+
+// The pump's step; looks at the clock of the processor where the measurement begins and ends.
+static void step_pump(void *role, const step_in_t *in, step_out_t *out)
+{
+    run_t *const self = role;
+    const hx_time_t started_at = self->pump.started_at;
+    const double goodput = self->pump.goodput;
+    bench_pump_step(&self->pump, in, out);
+    if (self->pump.started_at != started_at) {
+        self->cpu_at = bench_cpu();
+    }
+    if (self->pump.goodput > goodput) {
+        self->cpu = bench_cpu() - self->cpu_at;
+    }
 }
 
 static void seat_echo(void *role, bench_address_t own, bench_address_t first)
@@ -47,17 +69,16 @@ static void seat_echo(void *role, bench_address_t own, bench_address_t first)
 }
 
 // One run of ours. Returns an exit status.
-static int run_ours(const char *transport, size_t bytes, double seconds, double *goodput,
-                    double *round_trip, hx_fault_t *fault)
+static int run_ours(const char *transport, size_t bytes, double seconds, run_t *run,
+                    hx_fault_t *fault)
 {
     bench_echo_t echo;
-    static bench_pump_t pump;
     bench_echo_init(&echo, bytes);
-    bench_pump_init(&pump, &(bench_pump_conf_t){.echo = ECHO,
-                                                .trips = TRIPS,
-                                                .bytes = bytes,
-                                                .in_flight = IN_FLIGHT,
-                                                .seconds = seconds});
+    bench_pump_init(&run->pump, &(bench_pump_conf_t){.echo = ECHO,
+                                                     .trips = TRIPS,
+                                                     .bytes = bytes,
+                                                     .in_flight = IN_FLIGHT,
+                                                     .seconds = seconds});
     const bench_node_t nodes[] = {
         {.name = "echo",
          .id = ECHO,
@@ -66,12 +87,10 @@ static int run_ours(const char *transport, size_t bytes, double seconds, double 
          .seat = seat_echo,
          .role = &echo,
          .step = bench_echo_step},
-        {.name = "pump", .id = PUMP, .seat = seat_pump, .role = &pump, .step = bench_pump_step},
+        {.name = "pump", .id = PUMP, .seat = seat_pump, .role = run, .step = step_pump},
     };
     const int status = bench_nodes_run(nodes, HX_COUNT(nodes), transport, fault);
-    *goodput = pump.goodput;
-    *round_trip = pump.trips_done > 0 ? bench_median(pump.trip_seconds, pump.trips_done) : 0;
-    bench_pump_clear(&pump);
+    bench_pump_clear(&run->pump);
     bench_echo_clear(&echo);
     return status;
 }
@@ -92,41 +111,48 @@ static int run_raw(const char *transport, size_t bytes, double seconds, raw_zmq_
 static int measure(const args_t *args, const char *transport, size_t bytes, row_t *row,
                    hx_fault_t *fault)
 {
-    double values[4][REPEATS_MAX];
+    double values[6][REPEATS_MAX];
     for (uint32_t at = 0; at < args->repeats; at++) {
+        static run_t run;
         raw_zmq_t raw;
-        int status =
-            run_ours(transport, bytes, args->seconds, &values[0][at], &values[2][at], fault);
+        int status = run_ours(transport, bytes, args->seconds, &run, fault);
         if (status == EXIT_DONE) {
             status = run_raw(transport, bytes, args->seconds, &raw, fault);
         }
         if (status != EXIT_DONE) {
             return status;
         }
+        const bench_pump_t *const pump = &run.pump;
+        values[0][at] = pump->goodput;
         values[1][at] = raw.goodput;
+        values[2][at] = bench_median(run.pump.trip_seconds, pump->trips_done);
         values[3][at] = raw.round_trip;
+        values[4][at] = 1e9 * run.cpu / (2.0 * (double)bytes * (double)pump->answers);
+        values[5][at] = 1e9 * raw.cpu;
         fprintf(stderr, "%s, %zu bytes, %u of %u: %.2f GB/s, raw %.2f GB/s\n", transport, bytes,
                 at + 1, args->repeats, 1e-9 * values[0][at], 1e-9 * values[1][at]);
     }
-    row->goodput = bench_median(values[0], args->repeats);
-    row->raw = bench_median(values[1], args->repeats);
-    row->round_trip = bench_median(values[2], args->repeats);
-    row->raw_round_trip = bench_median(values[3], args->repeats);
+    double *const medians[] = {&row->goodput,        &row->raw, &row->round_trip,
+                               &row->raw_round_trip, &row->cpu, &row->raw_cpu};
+    for (size_t at = 0; at < HX_COUNT(medians); at++) {
+        *medians[at] = bench_median(values[at], args->repeats);
+    }
     return EXIT_DONE;
 }
 
 static void report(const args_t *args, const char *transport, size_t bytes, const row_t *row,
                    json_t *rows)
 {
-    json_array_append_new(rows, json_pack("{s:s, s:I, s:b, s:f, s:f, s:f, s:f, s:f}", "transport",
-                                          transport, "bytes", (json_int_t)bytes, "curve", false,
-                                          "goodput", row->goodput, "raw", row->raw, "ratio",
-                                          row->goodput / row->raw, "round_trip", row->round_trip,
-                                          "raw_round_trip", row->raw_round_trip));
+    json_array_append_new(rows, json_pack("{s:s, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                                          "transport", transport, "bytes", (json_int_t)bytes,
+                                          "curve", false, "goodput", row->goodput, "raw", row->raw,
+                                          "ratio", row->goodput / row->raw, "round_trip",
+                                          row->round_trip, "raw_round_trip", row->raw_round_trip,
+                                          "cpu", row->cpu, "raw_cpu", row->raw_cpu));
     if (!args->json) {
-        printf("%-9s  %9zu  %8.2f  %8.2f  %5.2f  %10.0f  %10.0f\n", transport, bytes,
+        printf("%-9s  %8zu  %6.2f  %8.2f  %5.2f  %7.0f  %6.0f  %9.2f  %6.2f\n", transport, bytes,
                1e-9 * row->goodput, 1e-9 * row->raw, row->goodput / row->raw, 1e6 * row->round_trip,
-               1e6 * row->raw_round_trip);
+               1e6 * row->raw_round_trip, row->cpu, row->raw_cpu);
         fflush(stdout);
     }
 }
@@ -134,7 +160,7 @@ static void report(const args_t *args, const char *transport, size_t bytes, cons
 static int run_all(const args_t *args, json_t *rows, hx_fault_t *fault)
 {
     if (!args->json) {
-        puts("transport      bytes      GB/s  raw GB/s  ratio  64 B in us  raw in us");
+        puts("transport     bytes    GB/s  raw GB/s  ratio  64 B us  raw us  CPU s/GB  raw");
     }
     for (uint32_t transport = 0; transport < args->transports.count; transport++) {
         for (uint32_t size = 0; size < args->sizes.count; size++) {
@@ -162,11 +188,13 @@ static bool parse(int argc, char **argv, args_t *args, options_t *options)
     };
     const options_spec_t spec = {
         .program = "harmony-bench net",
-        .summary = "Two nodes of this software in one process send each other payloads, 8 under "
-                   "way, each answered by one of the same size; every byte is read on both sides. "
-                   "Beside it, in turn: plain libzmq with the same sizes. Goodput counts payload "
-                   "bytes of both directions. Without encryption only: keys come with a later "
-                   "version.",
+        .summary =
+            "Two nodes of this software in one process send each other payloads, 8 under "
+            "way, each answered by one of the same size; every byte is read on both sides. "
+            "Beside it, in turn: plain libzmq with the same sizes. Goodput counts payload "
+            "bytes of both directions; CPU is what all threads computed for each of them, "
+            "which a busy machine changes less. Without encryption only: keys come with a later "
+            "version.",
         .operands = "",
         .options = list,
         .options_count = HX_COUNT(list),

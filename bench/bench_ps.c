@@ -50,7 +50,7 @@ typedef struct {
 
 // Medians of a row.
 typedef struct {
-    double goodput, raw, round, vote, apply;
+    double goodput, raw, round, vote, apply, cpu, raw_cpu;
 } result_t;
 
 // --- the model: blocks of nearly the wanted size, and groups that shards can share ---
@@ -103,6 +103,8 @@ typedef struct {
     const row_t *row;
     bench_boss_t boss;
     bench_lead_t lead;
+    double cpu_at;  // Seconds computed when its measurement began,
+    double cpu;     // and in it.
     member_t keeper;
     shard_t shards[BENCH_SHARDS_MAX];
     bench_worker_t workers[BENCH_WORKERS_MAX];
@@ -127,7 +129,22 @@ static void seat_boss(void *role, bench_address_t own, bench_address_t first)
 
 static void seat_lead(void *role, bench_address_t own, bench_address_t first)
 {
-    seat_member(&((bench_lead_t *)role)->member.conf, own, first);
+    seat_member(&((cluster_t *)role)->lead.member.conf, own, first);
+}
+
+// The lead's step; looks at the clock of the processor where the measurement begins and ends.
+static void step_lead(void *role, const step_in_t *in, step_out_t *out)
+{
+    cluster_t *const self = role;
+    const hx_time_t started_at = self->lead.started_at;
+    const bool measured = self->lead.measured;
+    bench_lead_step(&self->lead, in, out);
+    if (self->lead.started_at != started_at) {
+        self->cpu_at = bench_cpu();
+    }
+    if (self->lead.measured != measured) {
+        self->cpu = bench_cpu() - self->cpu_at;
+    }
 }
 
 static void seat_keeper(void *role, bench_address_t own, bench_address_t first)
@@ -207,7 +224,7 @@ static void cluster_init(cluster_t *self, const row_t *row)
                                                       .workers = args->workers,
                                                       .apply = row->apply,
                                                       .seconds = args->seconds});
-    add_node(self, BENCH_LEAD, seat_lead, &self->lead, bench_lead_step)->binds_control = true;
+    add_node(self, BENCH_LEAD, seat_lead, self, step_lead)->binds_control = true;
     const member_conf_t keeper = bench_boss_member(BENCH_KEEPER, row->model);
     member_init(&self->keeper, &keeper);
     add_node(self, BENCH_KEEPER, seat_keeper, &self->keeper, bench_keeper_step)->binds_data = true;
@@ -235,18 +252,19 @@ static void cluster_clear(cluster_t *self)
 
 // --- measuring ---
 
-static int run_ours(const row_t *row, bench_rounds_t *out, hx_fault_t *fault)
+static int run_ours(const row_t *row, bench_rounds_t *out, double *cpu, hx_fault_t *fault)
 {
     cluster_t *const cluster = hx_new(1, sizeof *cluster);
     cluster_init(cluster, row);
     const int status = bench_nodes_run(cluster->nodes, cluster->nodes_count, row->transport, fault);
     *out = cluster->lead.result;
+    *cpu = cluster->cpu;
     cluster_clear(cluster);
     free(cluster);
     return status;
 }
 
-static int run_raw(const row_t *row, double *goodput, hx_fault_t *fault)
+static int run_raw(const row_t *row, raw_zmq_t *out, hx_fault_t *fault)
 {
     const raw_zmq_conf_t conf = {
         .endpoint = bench_bind(row->transport),
@@ -254,42 +272,43 @@ static int run_raw(const row_t *row, double *goodput, hx_fault_t *fault)
         .in_flight = RAW_IN_FLIGHT,
         .seconds = row->args->seconds,
     };
-    raw_zmq_t raw;
-    if (raw_zmq_run(&conf, &raw, fault) != HX_OK) {
-        return EXIT_FAILED;
-    }
-    *goodput = raw.goodput;
-    return EXIT_DONE;
+    return raw_zmq_run(&conf, out, fault) == HX_OK ? EXIT_DONE : EXIT_FAILED;
 }
 
 // Ours and raw in turn, so that both see the same moments of a shared machine.
 static int measure(const row_t *row, result_t *result, hx_fault_t *fault)
 {
-    double values[5][REPEATS_MAX];
+    double values[7][REPEATS_MAX];
     const args_t *const args = row->args;
     for (uint32_t at = 0; at < args->repeats; at++) {
         bench_rounds_t ours = {0};
-        int status = run_ours(row, &ours, fault);
+        raw_zmq_t raw;
+        double cpu = 0;
+        int status = run_ours(row, &ours, &cpu, fault);
         if (status == EXIT_DONE) {
-            status = run_raw(row, &values[1][at], fault);
+            status = run_raw(row, &raw, fault);
         }
         if (status != EXIT_DONE) {
             return status;
         }
         const double rounds = (double)ours.rounds;
-        values[0][at] = rounds * 2.0 * args->workers * (double)row->params_size / ours.seconds;
+        const double bytes = rounds * 2.0 * args->workers * (double)row->params_size;
+        values[0][at] = bytes / ours.seconds;
+        values[1][at] = raw.goodput;
         values[2][at] = ours.seconds / rounds;
         values[3][at] = ours.vote_seconds / rounds;
         values[4][at] = ours.apply_seconds / rounds;
+        values[5][at] = 1e9 * cpu / bytes;
+        values[6][at] = 1e9 * raw.cpu;
         fprintf(stderr, "%s, %zu bytes, %s, %u of %u: %.2f GB/s, raw %.2f GB/s\n", row->transport,
                 row->bytes, row->apply ? "adamw" : "none", at + 1, args->repeats,
                 1e-9 * values[0][at], 1e-9 * values[1][at]);
     }
-    result->goodput = bench_median(values[0], args->repeats);
-    result->raw = bench_median(values[1], args->repeats);
-    result->round = bench_median(values[2], args->repeats);
-    result->vote = bench_median(values[3], args->repeats);
-    result->apply = bench_median(values[4], args->repeats);
+    double *const medians[] = {&result->goodput, &result->raw, &result->round,  &result->vote,
+                               &result->apply,   &result->cpu, &result->raw_cpu};
+    for (size_t at = 0; at < HX_COUNT(medians); at++) {
+        *medians[at] = bench_median(values[at], args->repeats);
+    }
     return EXIT_DONE;
 }
 
@@ -299,17 +318,20 @@ static void report(const row_t *row, const result_t *result, json_t *rows)
     const char *const optimizer = row->apply ? "adamw" : "none";
     const double ratio = result->goodput / result->raw;
     json_array_append_new(
-        rows, json_pack("{s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}",
-                        "transport", row->transport, "bytes", (json_int_t)row->bytes, "workers",
-                        (json_int_t)args->workers, "shards", (json_int_t)args->shards, "optimizer",
-                        optimizer, "goodput", result->goodput, "raw", result->raw, "ratio", ratio,
-                        "blocks", (json_int_t)row->blocks.count, "params_bytes",
-                        (json_int_t)row->params_size, "round_seconds", result->round,
-                        "vote_seconds", result->vote, "apply_seconds", result->apply));
+        rows,
+        json_pack("{s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:f}",
+                  "transport", row->transport, "bytes", (json_int_t)row->bytes, "workers",
+                  (json_int_t)args->workers, "shards", (json_int_t)args->shards, "optimizer",
+                  optimizer, "goodput", result->goodput, "raw", result->raw, "ratio", ratio,
+                  "blocks", (json_int_t)row->blocks.count, "params_bytes",
+                  (json_int_t)row->params_size, "round_seconds", result->round, "vote_seconds",
+                  result->vote, "apply_seconds", result->apply, "cpu", result->cpu, "raw_cpu",
+                  result->raw_cpu));
     if (!args->json) {
-        printf("%-9s  %9zu  %-9s  %6.2f  %8.2f  %5.2f  %8.2f  %7.2f  %8.2f\n", row->transport,
-               row->bytes, optimizer, 1e-9 * result->goodput, 1e-9 * result->raw, ratio,
-               1e3 * result->round, 1e3 * result->vote, 1e3 * result->apply);
+        printf("%-9s  %8zu  %-9s  %5.2f  %8.2f  %5.2f  %6.2f  %6.2f  %6.2f  %8.2f  %5.2f\n",
+               row->transport, row->bytes, optimizer, 1e-9 * result->goodput, 1e-9 * result->raw,
+               ratio, 1e3 * result->round, 1e3 * result->vote, 1e3 * result->apply, result->cpu,
+               result->raw_cpu);
         fflush(stdout);
     }
 }
@@ -336,9 +358,9 @@ static bool wants(const args_t *args, const char *optimizer)
 static int run_all(const args_t *args, json_t *rows, hx_fault_t *fault)
 {
     if (!args->json) {
-        printf("%" PRIu32 " workers, %" PRIu32 " shards\n"
-               "transport      bytes  optimizer    GB/s  raw GB/s  ratio  round ms  vote ms  "
-               "apply ms\n",
+        printf("%" PRIu32 " workers, %" PRIu32 " shards; round, vote and apply in ms\n"
+               "transport     bytes  optimizer   GB/s  raw GB/s  ratio   round    vote   apply  "
+               "CPU s/GB    raw\n",
                args->workers, args->shards);
     }
     static const char *const optimizers[] = {"none", "adamw"};
@@ -400,13 +422,15 @@ static bool parse(int argc, char **argv, args_t *args, options_t *options)
     };
     const options_spec_t spec = {
         .program = "harmony-bench ps",
-        .summary = "Real shards, and stand-ins for scheduler, lead and workers, all in this "
-                   "process. Each worker pushes a gradient of every block and pulls every block, "
-                   "round after round, one round ahead of the commits, as in a run without any "
-                   "computing; every byte is hashed or read. With optimizer adamw a round sums, "
-                   "votes and applies; with none it drops what was pushed. Goodput counts bytes "
-                   "pushed and pulled. Beside it, in turn: plain libzmq, one connection, payloads "
-                   "of a block's size both ways.",
+        .summary =
+            "Real shards, and stand-ins for scheduler, lead and workers, all in this "
+            "process. Each worker pushes a gradient of every block and pulls every block, "
+            "round after round, one round ahead of the commits, as in a run without any "
+            "computing; every byte is hashed or read. With optimizer adamw a round sums, "
+            "votes and applies; with none it drops what was pushed. Goodput counts bytes "
+            "pushed and pulled; CPU is what all threads computed for each of them, which a busy "
+            "machine changes less. Beside it, in turn: plain libzmq, one connection, payloads "
+            "of a block's size both ways.",
         .operands = "",
         .options = list,
         .options_count = HX_COUNT(list),

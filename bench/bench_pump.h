@@ -1,5 +1,5 @@
-// bench_pump - two small roles that send each other bytes as fast as they can: what harmony-bench net
-// measures.
+// bench_pump - two small roles that send each other bytes as fast as they can: what harmony-bench
+// net measures.
 //
 // The pump first times single round trips, then keeps a number of messages under way, each
 // answered by the echo with as many bytes; both read every byte that comes. Pure roles, like those

@@ -1,7 +1,7 @@
 // bench_train - a whole run as harmony-launch does it, then its summary.
 //
-// Nothing is measured twice: the figures are those of summary.json, and the limit that they stand beside is
-// the same model on one node (`harmony-bench compute` at the same shape).
+// Nothing is measured twice: the figures are those of summary.json, and the limit that they stand
+// beside is the same model on one node (`harmony-bench compute` at the same shape).
 
 #include <errno.h>
 #include <limits.h>

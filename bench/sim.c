@@ -286,7 +286,8 @@ static hx_time_t latency(sim_t *self, size_t size)
     return time;
 }
 
-// When a message arrives: never before one that was sent earlier on the same line, and not within a cut.
+// When a message arrives: never before one that was sent earlier on the same line, and not within a
+// cut.
 static hx_time_t arrival(sim_t *self, uint32_t from, uint32_t to, uint32_t channel, size_t size)
 {
     hx_time_t at = self->now + latency(self, size);

@@ -1,8 +1,9 @@
 // sim - the other driver: the same roles over a virtual network, in virtual time, from one seed.
 //
-// It delivers messages after a random delay, in order per (sender, receiver, channel) and in no order
-// otherwise, as net/link.h promises; runs each node's jobs one at a time for the time that a job function
-// says; kills nodes; and tells the others that a peer is lost. Same seed, same roles: same trace.
+// It delivers messages after a random delay, in order per (sender, receiver, channel) and in no
+// order otherwise, as net/link.h promises; runs each node's jobs one at a time for the time that a
+// job function says; kills nodes; and tells the others that a peer is lost. Same seed, same roles:
+// same trace.
 
 #ifndef SIM_H
 #define SIM_H
@@ -17,15 +18,16 @@ typedef struct {
     hx_time_t latency_min;  // Of one message, drawn evenly from the two.
     hx_time_t latency_max;
     double
-        bandwidth;  // Bytes per second of every line, each direction and channel by itself; 0: no limit.
+        // Bytes per second of every line, each direction and channel by itself; 0: no limit.
+        bandwidth;
     double duplicate;          // Chance that a control message comes twice (as after a reconnect).
     hx_time_t dead_after;      // From a node's death to STEP_LOST at its peers.
     bool keep_trace;           // Keep the notes as text; the trace's hash is always kept.
     step_level_t trace_level;  // The least level of notes kept.
 } sim_conf_t;
 
-// Runs a job in no time and says how long it would have taken. It may fill job->value, ->tokens, ->flags and give a
-// result, like a node_job_fn; `rng` is the simulator's, for jitter.
+// Runs a job in no time and says how long it would have taken. It may fill job->value, ->tokens,
+// ->flags and give a result, like a node_job_fn; `rng` is the simulator's, for jitter.
 typedef hx_err_t sim_job_fn(void *worker, step_job_t *job, blob_t **result, hx_rng_t *rng,
                             hx_time_t *duration);
 
@@ -45,7 +47,8 @@ void sim_signal(sim_t *self, node_id_t id, hx_time_t at);
 void sim_cut(sim_t *self, node_id_t a, node_id_t b, hx_time_t from, hx_time_t until);
 void sim_look(sim_t *self, sim_look_fn *look, void *looker);
 
-// Runs until `until`, or until every node has ended. True if every node that was not killed has ended.
+// Runs until `until`, or until every node has ended. True if every node that was not killed has
+// ended.
 bool sim_run(sim_t *self, hx_time_t until);
 
 hx_time_t sim_now(const sim_t *self);

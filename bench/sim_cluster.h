@@ -1,5 +1,5 @@
-// sim_cluster - a whole run in the simulator: scheduler, servers (shards, lead, keeper) and workers, with the
-// roles of the daemons, and a checker of the laws that every run must keep.
+// sim_cluster - a whole run in the simulator: scheduler, servers (shards, lead, keeper) and
+// workers, with the roles of the daemons, and a checker of the laws that every run must keep.
 
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
@@ -59,7 +59,8 @@ sim_t *sim_cluster_sim(sim_cluster_t *self);
 node_id_t sim_cluster_worker(const sim_cluster_t *self, uint32_t worker);
 node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server);
 
-// Runs to the end, or until `limit` of virtual time, and says what happened. Laws that are checked as the run goes on:
+// Runs to the end, or until `limit` of virtual time, and says what happened. Laws that are checked
+// as the run goes on:
 //
 // - a range of rows is committed at most once, and the books of every record partition the rows;
 // - no committed contribution has a lag above the bound;
@@ -69,7 +70,8 @@ node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server);
 // - no message goes where nobody dialled; the run ends before the limit.
 void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report);
 
-// A random cluster, wholly drawn from `seed`: sizes, speeds, mode, delays, duplicates, failures of saving.
+// A random cluster, wholly drawn from `seed`: sizes, speeds, mode, delays, duplicates, failures of
+// saving.
 sim_cluster_conf_t sim_cluster_random(uint64_t seed);
 
 #endif

@@ -1,7 +1,8 @@
 // sim_jobs - how long the roles' jobs take in the simulator, and what they give back.
 //
-// Tensors are virtual blobs (a size without bytes); control data (profiles, votes) are real bytes, so the
-// roles run as they do in a daemon. Times are drawn around a speed, with jitter and rare hiccups.
+// Tensors are virtual blobs (a size without bytes); control data (profiles, votes) are real bytes,
+// so the roles run as they do in a daemon. Times are drawn around a speed, with jitter and rare
+// hiccups.
 
 #ifndef SIM_JOBS_H
 #define SIM_JOBS_H

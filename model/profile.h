@@ -33,8 +33,9 @@ typedef struct {
 // Time of layers [first, end) on this device for one microbatch.
 profile_time_t profile_layers(const profile_t *self, const model_t *model, uint32_t first,
                               uint32_t end);
-// The same device as its conf declares it: times from the layers' flops at a nominal rate for each thread, times the
-// slowdown. Two runs of one conf then plan alike, where measured times would differ in the last digits.
+// The same device as its conf declares it: times from the layers' flops at a nominal rate for each
+// thread, times the slowdown. Two runs of one conf then plan alike, where measured times would
+// differ in the last digits.
 profile_t profile_declared(const profile_t *self, const model_t *model);
 // Finite, positive, within bounds: what came from a peer is checked before use.
 bool profile_valid(const profile_t *self);

@@ -60,8 +60,8 @@ typedef enum {
     CONF_METHOD_SINGLE,
     CONF_METHOD_FILE
 } conf_method_t;
-// Which speeds the planner goes by. AUTO becomes DECLARED under bsp, so that one conf makes one plan and a run repeats
-// bit for bit, and MEASURED in all other modes.
+// Which speeds the planner goes by. AUTO becomes DECLARED under bsp, so that one conf makes one
+// plan and a run repeats bit for bit, and MEASURED in all other modes.
 typedef enum { CONF_SPEEDS_AUTO, CONF_SPEEDS_MEASURED, CONF_SPEEDS_DECLARED } conf_speeds_t;
 typedef enum { CONF_FAMILY_GPT2, CONF_FAMILY_LLAMA } conf_family_t;
 typedef enum { CONF_OPTIMIZER_ADAMW, CONF_OPTIMIZER_SGD } conf_optimizer_t;

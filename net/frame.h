@@ -1,7 +1,7 @@
 // frame - what the link layer puts around messages: one small MessagePack array, then raw bytes.
 //
 //     [WIRE_VERSION, type, channel, from, boot, to, to_boot, ack, credit, number, round]
-//     DATA only, after these: fragment, fragments, size, header; its piece of the payload follows raw
+// DATA only, after these: fragment, fragments, size, header; its piece of the payload follows raw
 //
 // `boot` and `to_boot` are random numbers that sender and receiver drew for this acquaintance, so
 // what belongs to an earlier one is told apart. Every frame carries `ack` and `credit`.
@@ -46,7 +46,8 @@ typedef struct {
     size_t header_size;
 } frame_t;
 
-// Writes to `out` (room for FRAME_HEAD_MAX) and returns the length. The frame is ours: nonsense is a bug.
+// Writes to `out` (room for FRAME_HEAD_MAX) and returns the length. The frame is ours: nonsense is
+// a bug.
 size_t frame_encode(const frame_t *frame, uint8_t *out);
 
 // HX_E_FORMAT for anything that frame_encode would not have written (another version is

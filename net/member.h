@@ -34,7 +34,8 @@ typedef enum {
     MEMBER_HANDLED,  // Done with; the role need not look.
     MEMBER_WELCOME,  // The scheduler took us (once).
     MEMBER_PLAN,     // A new checked plan stands in member->plan.
-    MEMBER_ENDING,  // `out->stop` was set by the member (refused, timeout, scheduler lost), or STOP arrived: the
+    // `out->stop` was set by the member (refused, timeout, scheduler lost), or STOP arrived: the
+    MEMBER_ENDING,
     // role calls member_stopped when it is ready to end (at once if it has nothing to do).
 } member_event_t;
 
@@ -51,7 +52,7 @@ typedef struct {
     bool ack_wanted;       // PLAN_ACK is being repeated,
     uint64_t ack_version;  // with this version,
     hx_time_t next_ack;    // then.
-    traffic_t traffic;  // Payload bytes received, for the summary.
+    traffic_t traffic;     // Payload bytes received, for the summary.
     hx_time_t orphan_at;  // Without a peer that it needs it ends then, unless STOP says why before.
     char orphan_text[WIRE_TEXT_MAX];
 } member_t;

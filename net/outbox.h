@@ -41,7 +41,8 @@ typedef struct {
     uint64_t byte_end;  // Bytes up to this fragment's end.
 } outbox_piece_t;
 
-// A cleared struct is empty. Holds a count of `blob` (may be NULL) until the message is acknowledged.
+// A cleared struct is empty. Holds a count of `blob` (may be NULL) until the message is
+// acknowledged.
 void outbox_add(outbox_t *self, const uint8_t *header, size_t header_size, blob_t *blob);
 void outbox_clear(outbox_t *self);
 

@@ -121,7 +121,8 @@ static const uint8_t *take(pack_in_t *in, size_t size)
     return at;
 }
 
-// A number of `size` bytes, most significant first, that no shorter form could hold: at least `min`.
+// A number of `size` bytes, most significant first, that no shorter form could hold: at least
+// `min`.
 static uint64_t take_number(pack_in_t *in, size_t size, uint64_t min)
 {
     const uint8_t *const bytes = take(in, size);

@@ -51,7 +51,8 @@ static uint32_t unpack_index(pack_in_t *in, uint32_t count)
     return (uint32_t)unpack_uint(in, count - 1);
 }
 
-// --- plan -----------------------------------------------------------------------------------------
+// --- plan
+// -----------------------------------------------------------------------------------------
 
 static void pack_node(pack_out_t *out, const plan_node_t *node)
 {
@@ -251,7 +252,8 @@ hx_err_t payload_plan_decode(const blob_t *blob, plan_t *out)
     return HX_OK;
 }
 
-// --- profile --------------------------------------------------------------------------------------
+// --- profile
+// --------------------------------------------------------------------------------------
 
 blob_t *payload_profile_encode(const profile_t *profile)
 {
@@ -293,7 +295,8 @@ hx_err_t payload_profile_decode(const blob_t *blob, profile_t *out)
     return HX_OK;
 }
 
-// --- rounds ---------------------------------------------------------------------------------------
+// --- rounds
+// ---------------------------------------------------------------------------------------
 
 #define ROUND_MEMBER_BYTES 43  // Smallest encoding.
 
@@ -389,7 +392,8 @@ hx_err_t payload_prepare_decode(const blob_t *blob, prepare_t *out)
     return HX_OK;
 }
 
-// --- records --------------------------------------------------------------------------------------
+// --- records
+// --------------------------------------------------------------------------------------
 
 void record_destroy(record_t *self)
 {
@@ -526,7 +530,8 @@ hx_err_t payload_record_decode(const blob_t *blob, record_t *out)
     return HX_OK;
 }
 
-// --- votes ----------------------------------------------------------------------------------------
+// --- votes
+// ----------------------------------------------------------------------------------------
 
 blob_t *payload_doubles_encode(const double *values, uint32_t count)
 {

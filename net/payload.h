@@ -1,7 +1,8 @@
 // payload - the payloads that are not tensors: plans, profiles, rounds, records.
 //
-// Each is one MessagePack value. Decoders check every type, count and range, allocate only after a count was
-// checked, and refuse trailing bytes: HX_E_FORMAT for anything that the encoder would not have written.
+// Each is one MessagePack value. Decoders check every type, count and range, allocate only after a
+// count was checked, and refuse trailing bytes: HX_E_FORMAT for anything that the encoder would not
+// have written.
 
 #ifndef PAYLOAD_H
 #define PAYLOAD_H
@@ -52,18 +53,19 @@ typedef struct {
     double scale;          // Clip factor: G is multiplied by it.
     double rate;           // Step size: lr(tokens) x kappa^p.
     double kappa;
-    double norm;           // Of G, before clipping.
-    uint64_t step;         // Of the optimizer, for its bias correction; equal to version unless rolled back.
-    uint64_t low_water;    // Every row below it is committed or skipped.
+    double norm;  // Of G, before clipping.
+    // Of the optimizer, for its bias correction; equal to version unless rolled back.
+    uint64_t step;
+    uint64_t low_water;      // Every row below it is committed or skipped.
     row_range_t *committed;  // Ranges above the low-water mark, ascending, not touching.
     uint32_t committed_count;
-    row_range_t *skipped;    // Ranges given up for good (three times not finite), ascending.
+    row_range_t *skipped;  // Ranges given up for good (three times not finite), ascending.
     uint32_t skipped_count;
-    uint64_t floor;        // Attempts below it are closed.
-    bool snapshot;         // Shards keep their state of this version until UNPIN.
-    bool final;            // No commit follows.
-    double step_mean;      // Mean step time in seconds, for grace and deadlines of a resumed run.
-    uint64_t dropped;      // Contributions so far that were closed uncommitted.
+    uint64_t floor;    // Attempts below it are closed.
+    bool snapshot;     // Shards keep their state of this version until UNPIN.
+    bool final;        // No commit follows.
+    double step_mean;  // Mean step time in seconds, for grace and deadlines of a resumed run.
+    uint64_t dropped;  // Contributions so far that were closed uncommitted.
     round_member_t *members;
     uint32_t members_count;
 } record_t;

@@ -109,7 +109,8 @@ void session_send(session_t *self, const uint8_t *header, size_t header_size, bl
     outbox_add(&self->outbox, header, header_size, blob);
 }
 
-// --- sending --------------------------------------------------------------------------------------
+// --- sending
+// --------------------------------------------------------------------------------------
 
 // Bytes of a fragment, so that one takes the line for a quarter of dead_after at most and the peer
 // grants several at once.
@@ -255,7 +256,8 @@ void session_sent(session_t *self, const session_out_t *out, hx_time_t now)
     self->stats.sent_frames++;
 }
 
-// --- receiving ------------------------------------------------------------------------------------
+// --- receiving
+// ------------------------------------------------------------------------------------
 
 static void measure(session_t *self, uint64_t bytes, hx_time_t now)
 {
@@ -433,7 +435,8 @@ session_got_t session_receive(session_t *self, const frame_t *frame, blob_t *pie
     return SESSION_NOTHING;
 }
 
-// --- time -----------------------------------------------------------------------------------------
+// --- time
+// -----------------------------------------------------------------------------------------
 
 void session_mended(session_t *self, hx_time_t now)
 {

@@ -78,7 +78,8 @@ void session_destroy(session_t **self);
 // Queues a message; a count of `blob` (may be NULL) is held until it is acknowledged.
 void session_send(session_t *self, const uint8_t *header, size_t header_size, blob_t *blob);
 
-// What to put on the line now, if anything. If the line takes it, call session_sent; else ask again later.
+// What to put on the line now, if anything. If the line takes it, call session_sent; else ask again
+// later.
 bool session_due(session_t *self, hx_time_t now, session_out_t *out);
 void session_sent(session_t *self, const session_out_t *out, hx_time_t now);
 

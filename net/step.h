@@ -1,9 +1,10 @@
 // step - the contract between a role and its driver: events in, actions out.
 //
-// A role is a function that is told what happened (start, message, timer, job done, peer lost, stop asked),
-// each with its time, and answers with what to do: messages, jobs, peers to dial, the next wake-up,
-// notes, its own end. It reads no clock, opens no socket, starts no thread and cannot wait. `net/node.c`
-// drives roles over ZeroMQ and the real clock; `bench/sim.c` drives the same roles in virtual time.
+// A role is a function that is told what happened (start, message, timer, job done, peer lost, stop
+// asked), each with its time, and answers with what to do: messages, jobs, peers to dial, the next
+// wake-up, notes, its own end. It reads no clock, opens no socket, starts no thread and cannot
+// wait. `net/node.c` drives roles over ZeroMQ and the real clock; `bench/sim.c` drives the same
+// roles in virtual time.
 
 #ifndef STEP_H
 #define STEP_H
@@ -16,9 +17,11 @@ typedef enum {
     STEP_START = 1,  // Once, first.
     STEP_MESSAGE,    // `peer`, `msg`, `blob`.
     STEP_TIMER,      // The time asked for by step_wake has come (or any earlier wake-up).
-    STEP_JOB,        // A job ended: `job` as it was given, `error`, `blob` its result, its two times.
-    STEP_LOST,       // Nothing was heard of `peer` for longer than allowed; what was queued for it is gone.
-    STEP_SIGNAL,     // The user asks this process to stop (SIGINT, SIGTERM).
+    // A job ended: `job` as it was given, `error`, `blob` its result, its two times.
+    STEP_JOB,
+    // Nothing was heard of `peer` for longer than allowed; what was queued for it is gone.
+    STEP_LOST,
+    STEP_SIGNAL,  // The user asks this process to stop (SIGINT, SIGTERM).
 } step_kind_t;
 
 // Arithmetic, files, anything that takes time. The meaning of the numbers is the role's own.
@@ -34,7 +37,8 @@ typedef struct {
     uint32_t rows;
     uint32_t flags;
     double value;
-    double seconds;  // In STEP_JOB: the time that the job really took. In the simulator the virtual one.
+    // In STEP_JOB: the time that the job really took. In the simulator the virtual one.
+    double seconds;
     uint64_t tokens;
     blob_t *blob;  // Input; the driver holds a count until the job has ended.
 } step_job_t;
@@ -44,8 +48,9 @@ typedef struct {
     hx_time_t now;
     node_id_t peer;
     wire_msg_t msg;
-    blob_t *blob;    // Payload or result, or NULL. It belongs to the driver and lives until the step returns:
-                     // a role passes it on to a send or a job in the same step, reads it, or drops it.
+    // Payload or result, or NULL. It belongs to the driver and lives until the step returns: a role
+    // passes it on to a send or a job in the same step, reads it, or drops it.
+    blob_t *blob;
     step_job_t job;  // In a result `value`, `tokens` and `flags` may have been set by the job.
     hx_err_t error;
     hx_time_t job_started;
@@ -81,9 +86,9 @@ typedef struct {
     uint32_t dials_count, dials_room;
     step_note_t *notes;
     uint32_t notes_count, notes_room;
-    hx_time_t wake_at;     // HX_TIME_NEVER: no timer. Asked for anew in each step.
-    bool stop;             // The role has ended, with:
-    int status;            // the exit status that it proposes.
+    hx_time_t wake_at;  // HX_TIME_NEVER: no timer. Asked for anew in each step.
+    bool stop;          // The role has ended, with:
+    int status;         // the exit status that it proposes.
     char reason[STEP_NOTE_MAX];
 } step_out_t;
 

@@ -114,8 +114,8 @@ enum { SMALL = 0, BYTES = 1, ON_DATA = 2 };
 
 // clang-format off
 static const kind_t kinds[] = {
-    KIND(REGISTER, SMALL, {ROLE, 1, PLAN_CONTROL}, {COUNT}, {HASH}, {HASH2}, {VERSION}, {SITE}, {NAME},
-         {CONTROL}, {DATA}, {TEXT}),
+    KIND(REGISTER, SMALL, {ROLE, 1, PLAN_CONTROL}, {COUNT}, {HASH}, {HASH2}, {VERSION}, {SITE},
+         {NAME}, {CONTROL}, {DATA}, {TEXT}),
     KIND(WELCOME, SMALL, {HASH}),
     KIND(REFUSED, SMALL, {TEXT}),
     KIND(PROFILE, BYTES, {0}),

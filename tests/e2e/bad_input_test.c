@@ -1,4 +1,5 @@
-// Bad input: one clear line that says what, where and how to mend it; the right exit code; nothing lost.
+// Bad input: one clear line that says what, where and how to mend it; the right exit code; nothing
+// lost.
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 // The real path has the numbers of one process: a run with one worker under bsp, started from a
-// model file, has the losses and the final weights of the model code alone on the same rows (which golden-check
-// compares with PyTorch).
+// model file, has the losses and the final weights of the model code alone on the same rows (which
+// golden-check compares with PyTorch).
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -29,8 +29,8 @@ static model_conf_t shape(void)
     return conf;
 }
 
-// The losses of STEPS steps of one process that starts from `seed` and goes through the text in the run's
-// order.
+// The losses of STEPS steps of one process that starts from `seed` and goes through the text in the
+// run's order.
 static void one_process(const char *text, uint64_t seed, double *losses)
 {
     const model_conf_t conf = shape();

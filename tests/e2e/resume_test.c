@@ -1,4 +1,5 @@
-// Resume: 30 steps at once are 15, stop, resume, 15, to the bit; and on other servers and stages to 1e-6.
+// Resume: 30 steps at once are 15, stop, resume, 15, to the bit; and on other servers and stages to
+// 1e-6.
 
 #include <criterion/criterion.h>
 #include <math.h>

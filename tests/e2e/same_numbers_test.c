@@ -1,5 +1,5 @@
-// Any plan, same numbers: under bsp the losses of 30 steps are those of one worker, whatever the cuts,
-// pipelines and microbatches; and the same conf twice gives the same bits.
+// Any plan, same numbers: under bsp the losses of 30 steps are those of one worker, whatever the
+// cuts, pipelines and microbatches; and the same conf twice gives the same bits.
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,4 +1,5 @@
-// Ctrl-C, a killed worker, a killed server: every end is clean, says why, and leaves nothing behind.
+// Ctrl-C, a killed worker, a killed server: every end is clean, says why, and leaves nothing
+// behind.
 
 #include <criterion/criterion.h>
 #include <signal.h>

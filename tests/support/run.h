@@ -1,6 +1,7 @@
 // run - real processes of one run for end-to-end tests, in a folder of its own under /tmp.
 //
-// Every wait has a limit: a hang is a failed test, not a hung suite. Ports are chosen by the system.
+// Every wait has a limit: a hang is a failed test, not a hung suite. Ports are chosen by the
+// system.
 
 #ifndef RUN_H
 #define RUN_H
@@ -18,14 +19,17 @@ typedef struct {
 
 typedef struct {
     const char *
-        sites;  // The `launch` section's sites as ZPL, indented by 4; NULL: one site "here", one server, one
-        // worker "one".
+        // The `launch` section's sites as ZPL, indented by 4; NULL: one site "here", one server,
+        // one
+        sites;
+    // worker "one".
     const char
         *extra;  // Further ZPL sections, or NULL. Keys that the basic conf has are set by `--set`.
 } run_shape_t;
 
-// Makes the folder, a text of 64 KiB of seeded words, and a conf: byte GPT of 2 layers x 32 channels, 2 heads,
-// context 32, global batch 512 tokens, 30 steps (tokens = 15360), bsp, one thread a worker.
+// Makes the folder, a text of 64 KiB of seeded words, and a conf: byte GPT of 2 layers x 32
+// channels, 2 heads, context 32, global batch 512 tokens, 30 steps (tokens = 15360), bsp, one
+// thread a worker.
 void run_begin(run_t *self, const char *name, const run_shape_t *shape);
 void run_end(run_t *self);
 
@@ -33,8 +37,8 @@ void run_end(run_t *self);
 // ".../bin/harmony-launch".
 const char *run_program(const char *name);
 
-// Starts PROGRAM CONF sets... with output to dir/`log`. `sets` are "key=value" strings, NULL-terminated; a leading '-'
-// makes it a plain argument instead. Returns the pid.
+// Starts PROGRAM CONF sets... with output to dir/`log`. `sets` are "key=value" strings,
+// NULL-terminated; a leading '-' makes it a plain argument instead. Returns the pid.
 pid_t run_start(run_t *self, const char *program, const char *log, const char *const *sets);
 // Waits; -1 if it still ran after `seconds` (then it is killed), 128 + signal if it died by one.
 int run_wait(pid_t pid, double seconds);

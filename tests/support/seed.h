@@ -1,5 +1,5 @@
-// seed - the seed of a property test: HX_SEED from the environment, else a fixed one; printed, so that a
-// failing case can be run again.
+// seed - the seed of a property test: HX_SEED from the environment, else a fixed one; printed, so
+// that a failing case can be run again.
 
 #ifndef SEED_H
 #define SEED_H

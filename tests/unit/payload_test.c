@@ -1,4 +1,5 @@
-// payload_test - plans, profiles, rounds and records come back as they went, and nothing else is taken.
+// payload_test - plans, profiles, rounds and records come back as they went, and nothing else is
+// taken.
 
 #include "net/payload.h"
 
