@@ -21,6 +21,13 @@ double bench_now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+double bench_cpu(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 static int by_value(const void *a, const void *b)
 {
     const double left = *(const double *)a, right = *(const double *)b;

@@ -16,11 +16,16 @@ typedef struct {
     size_t bytes;
 } server_t;
 
-static double now_seconds(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(clock, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static double now_seconds(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
 }
 
 static uint64_t touch(const void *data, size_t size)
@@ -86,14 +91,14 @@ static void take_answer(void *socket, volatile uint64_t *sink)
     zmq_msg_close(&msg);
 }
 
-static double pump(void *socket, char *payload, const raw_zmq_conf_t *conf)
+static void pump(void *socket, char *payload, const raw_zmq_conf_t *conf, raw_zmq_t *out)
 {
     volatile uint64_t sink = 0;
     for (uint32_t at = 0; at < conf->in_flight; at++) {
         send_payload(socket, payload, conf->bytes);
     }
     const double warm = now_seconds() + conf->seconds / 10;
-    double start = 0, now = 0;
+    double start = 0, now = 0, cpu = 0;
     uint64_t done = 0;
     do {
         take_answer(socket, &sink);
@@ -101,14 +106,17 @@ static double pump(void *socket, char *payload, const raw_zmq_conf_t *conf)
         now = now_seconds();
         if (start <= 0 && now >= warm) {
             start = now;
+            cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
             done = 0;
         }
         done++;
     } while (start <= 0 || now - start < conf->seconds);
+    const double bytes = 2.0 * (double)conf->bytes * (double)(done - 1);
+    out->goodput = bytes / (now - start);
+    out->cpu = (seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu) / bytes;
     for (uint32_t at = 0; at < conf->in_flight; at++) {
         take_answer(socket, &sink);
     }
-    return 2.0 * (double)conf->bytes * (double)(done - 1) / (now - start);
 }
 
 static int by_value(const void *a, const void *b)
@@ -151,7 +159,7 @@ hx_err_t raw_zmq_run(const raw_zmq_conf_t *conf, raw_zmq_t *out, hx_fault_t *fau
         pthread_t thread;
         HX_ASSERT(pthread_create(&thread, NULL, serve, &server) == 0);
         out->round_trip = round_trip(dealer, payload);
-        out->goodput = pump(dealer, payload, conf);
+        pump(dealer, payload, conf, out);
         zmq_send(dealer, "", 0, 0);
         pthread_join(thread, NULL);
         free(payload);
