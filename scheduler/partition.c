@@ -16,8 +16,11 @@ struct partition {
     partition_in_t in;
     uint32_t layers;
     uint32_t stages_max;
-    double *time;  // Per device the sums of layers [0, l): devices x (layers + 1).
-    cell_t *best;  // [k - 1][d][l]: k stages, the first on device d, from layer l.
+    uint64_t *fixed;  // Sums over layers [0, l) of what partition_memory counts: once a stage,
+    uint64_t *each;   // and once a microbatch in flight, the inputs of stages apart.
+    uint64_t tied;    // Counted twice in `fixed` when embedding and head lie in one stage.
+    double *time;     // Per device the sums of layers [0, l): devices x (layers + 1).
+    cell_t *best;     // [k - 1][d][l]: k stages, the first on device d, from layer l.
     // [k - 1][site][d][l]: the device from d on, of that site, that is best for k stages from layer
     // l; devices_count: none.
     uint32_t *later;
@@ -105,6 +108,16 @@ static double compute(const partition_t *self, uint32_t device, uint32_t first, 
     return sums[end] - sums[first];
 }
 
+// As partition_memory, from the sums.
+static uint64_t need(const partition_t *self, uint32_t first, uint32_t end, uint32_t depth)
+{
+    const partition_in_t *const in = &self->in;
+    const bool tied = first == 0 && end == self->layers;
+    const uint64_t input = model_layer(in->model, first)->input_size * in->microbatch;
+    return self->fixed[end] - self->fixed[first] - (tied ? self->tied : 0) +
+           (self->each[end] - self->each[first] + input) * depth;
+}
+
 static bool better(const cell_t *a, const cell_t *b)
 {
     return a->slowest < b->slowest || (a->slowest == b->slowest && a->sum < b->sum);
@@ -145,12 +158,12 @@ static void solve_cell(partition_t *self, uint32_t stages, uint32_t device, uint
     cell_t best = {.slowest = INFINITY, .sum = INFINITY};
     if (stages == 1) {
         const double own = compute(self, device, layer, self->layers);
-        if (partition_memory(in->model, in->microbatch, layer, self->layers, 1) <= memory) {
+        if (need(self, layer, self->layers, 1) <= memory) {
             best = (cell_t){.slowest = own, .sum = own, .end = self->layers};
         }
     } else {
         for (uint32_t end = layer + 1; end + stages - 1 <= self->layers; end++) {
-            if (partition_memory(in->model, in->microbatch, layer, end, stages) > memory) {
+            if (need(self, layer, end, stages) > memory) {
                 break;
             }
             try_end(self, stages, device, layer, end, &best);
@@ -179,6 +192,20 @@ static void solve_later(partition_t *self, uint32_t stages)
             }
         }
     }
+}
+
+static void sum_memory(partition_t *self)
+{
+    const partition_in_t *const in = &self->in;
+    for (uint32_t layer = 0; layer < self->layers; layer++) {
+        const uint64_t input = model_layer(in->model, layer)->input_size * in->microbatch;
+        const uint64_t one = partition_memory(in->model, in->microbatch, layer, layer + 1, 1);
+        const uint64_t none = partition_memory(in->model, in->microbatch, layer, layer + 1, 0);
+        self->fixed[layer + 1] = self->fixed[layer] + none;
+        self->each[layer + 1] = self->each[layer] + one - none - input;
+    }
+    self->tied =
+        self->fixed[self->layers] - partition_memory(in->model, in->microbatch, 0, self->layers, 0);
 }
 
 static void sum_times(partition_t *self)
@@ -210,6 +237,9 @@ partition_t *partition_new(const partition_in_t *in)
     self->later =
         hx_new((size_t)self->stages_max * in->sites_count * (in->devices_count + 1) * columns,
                sizeof *self->later);
+    self->fixed = hx_new(columns, sizeof *self->fixed);
+    self->each = hx_new(columns, sizeof *self->each);
+    sum_memory(self);
     sum_times(self);
     for (uint32_t stages = 1; stages <= self->stages_max; stages++) {
         for (uint32_t device = 0; device < in->devices_count; device++) {
@@ -226,6 +256,8 @@ void partition_destroy(partition_t **self_p)
 {
     partition_t *const self = *self_p;
     if (self) {
+        free(self->fixed);
+        free(self->each);
         free(self->time);
         free(self->best);
         free(self->later);

@@ -11,6 +11,7 @@
 #include "scheduler/planner_cut.h"
 #include "scheduler/planner_draft.h"
 
+#define MANY_WORKERS 32u  // Above, fewer groupings are tried.
 #define NUMBERS_ALL 16u   // Every number of pipelines up to this is tried, then powers of two.
 #define LEFT_OUT_MAX 16u  // Slow pipelines left out at most.
 #define IDLE UINT32_MAX
@@ -304,7 +305,8 @@ static void try_number(search_t *self, uint32_t pipelines, bool fixed)
     group_by_site(&self->field, pipelines, &groups);
     try_groups(self, &groups, fixed);
     // Groups that do not keep to sites help where sites are very unequal and lines good.
-    if (sites_with_workers(&self->field) > 1 && pipelines > 1) {
+    if (sites_with_workers(&self->field) > 1 && pipelines > 1 &&
+        self->field.workers_count <= MANY_WORKERS) {
         deal(&self->field, IDLE, 0, pipelines, &groups);
         groups.count = pipelines;
         try_groups(self, &groups, fixed);
@@ -367,20 +369,24 @@ static void try_patchpipe(search_t *self, uint32_t pipelines)
         return;
     }
     const uint32_t workers = self->field.workers_count;
+    const uint32_t numbers = workers <= MANY_WORKERS ? NUMBERS_ALL : 1;
+    try_number(self, 1, false);
+    const hx_fault_t together = self->why;  // If all workers together cannot, that is the reason.
     groups_t groups = groups_new(&self->field);
     group_by_worker(&self->field, &groups);
     try_groups(self, &groups, false);
     free(groups.of);
     const uint32_t sites = sites_with_workers(&self->field);
     try_number(self, sites, false);
-    for (uint32_t number = 1; number < HX_MIN(workers, PLAN_PIPELINES_MAX + 1u);
-         number += number < NUMBERS_ALL ? 1 : number) {
+    for (uint32_t number = 2; number < HX_MIN(workers, PLAN_PIPELINES_MAX + 1u);
+         number += number < numbers ? 1 : number) {
         if (number != sites) {
             try_number(self, number, false);
         }
     }
     try_single(self);
     try_uniform(self, sites);
+    self->why = together;
 }
 
 static void try_cuts(search_t *self, const char *text, hx_err_t *err)

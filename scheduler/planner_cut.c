@@ -10,6 +10,8 @@
 
 #define PERMUTED_MAX 5u  // Workers of which every order is tried.
 
+#define EVERY_STAGES 12u  // Above, numbers of stages are tried in growing steps.
+
 typedef struct {
     const field_t *field;
     uint32_t rows;
@@ -62,7 +64,8 @@ static void try_order(search_t *self, const uint32_t *order, uint32_t count)
                                .hop = field->hop};
     partition_t *partition = partition_new(&in);
     partition_stage_t *const cut = hx_new(count, sizeof *cut);
-    for (uint32_t stages = 1; stages <= partition_stages_max(partition); stages++) {
+    const uint32_t most = partition_stages_max(partition);
+    for (uint32_t stages = 1; stages <= most; stages += stages < EVERY_STAGES ? 1 : stages / 8) {
         double slowest = 0;
         if (partition_cut(partition, stages, cut, &slowest)) {
             try_cut(self, order, cut, stages);

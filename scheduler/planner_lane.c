@@ -8,6 +8,8 @@
 
 #include "scheduler/partition.h"
 
+#define MICROS_STEADY 32u  // Microbatches after which a pipeline runs steadily, at least.
+
 static uint32_t micros_of(const field_t *field, uint32_t rows)
 {
     return (uint32_t)(((uint64_t)rows + field->conf->microbatch - 1) / field->conf->microbatch);
@@ -192,7 +194,7 @@ void lane_sync(lane_t *lanes, uint32_t lanes_count, const field_t *field,
     free(own);
 }
 
-price_t lane_price(const lane_t *self, const field_t *field, uint32_t rows)
+static price_t simulate(const lane_t *self, const field_t *field, uint32_t rows)
 {
     const price_in_t in = {.schedule = field->conf->schedule,
                            .stages = self->stages_count,
@@ -209,4 +211,23 @@ price_t lane_price(const lane_t *self, const field_t *field, uint32_t rows)
                            .round = field->conf->sync_seconds,
                            .overlap = field->conf->overlap};
     return price_lease(&in);
+}
+
+// Between fill and drain every microbatch takes the same time: long leases are simulated short, and
+// the rest is added in proportion.
+price_t lane_price(const lane_t *self, const field_t *field, uint32_t rows)
+{
+    const uint32_t steady = HX_MAX(MICROS_STEADY, 4 * self->stages_count);
+    const uint64_t longest = 2 * (uint64_t)steady * field->conf->microbatch;
+    if (rows <= longest) {
+        return simulate(self, field, rows);
+    }
+    const price_t half = simulate(self, field, (uint32_t)(longest / 2));
+    const price_t whole = simulate(self, field, (uint32_t)longest);
+    const double more = (double)(rows - longest) / (double)(longest / 2);
+    price_t price = whole;
+    price.lease += more * (whole.lease - half.lease);
+    price.paced += more * (whole.paced - half.paced);
+    price.period = fmax(price.paced, price.bound);
+    return price;
 }

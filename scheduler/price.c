@@ -201,9 +201,10 @@ price_t price_lease(const price_in_t *in)
         work += (in->forward[stage] + in->backward[stage]) * (run.micros - 1 + run.last);
     }
     price_t price = {.lease = run.ends[0]};
-    price.period = in->overlap ? fmax((run.ends[LEASES - 1] - run.ends[0]) / (LEASES - 1),
-                                      fmax(sync, in->round))
-                               : run.push_end + in->round + pull;
+    price.paced = in->overlap ? (run.ends[LEASES - 1] - run.ends[0]) / (LEASES - 1)
+                              : run.push_end + in->round + pull;
+    price.bound = in->overlap ? fmax(sync, in->round) : 0;
+    price.period = fmax(price.paced, price.bound);
     price.busy = price.period > 0 ? work / (price.period * in->stages) : 1;
     run_clear(&run);
     return price;

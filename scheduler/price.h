@@ -31,7 +31,9 @@ typedef struct {
 
 typedef struct {
     double lease;   // From the first forward to the last backward.
-    double period;  // From one lease to the next when they follow one another for long.
+    double paced;   // From one lease to the next, by computing and waiting for pulls,
+    double bound;   // and by the lines that pushes and pulls need; with overlap alone.
+    double period;  // The larger: from one lease to the next when they follow one another for long.
     double busy;    // Fraction of the stages' time within a period in which they compute.
 } price_t;
 

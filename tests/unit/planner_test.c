@@ -302,9 +302,7 @@ Test(planner, what_does_not_fit_into_memory_is_refused_with_the_bytes)
     begin(&cluster, 4, 16, 2);
     add_worker(&cluster, "east", "a", 1);
     cluster.profiles[3].memory = 1000;
-    refused(&cluster, "it has 1000 (give it fewer layers");
-    cluster.conf.pipelines = 1;
-    refused(&cluster, "do not fit on worker \"east/a\"");
+    refused(&cluster, "pipeline of \"east/a\" and 0 more (1000 bytes in all");
     cluster.conf.method = PLANNER_SINGLE;
     refused(&cluster, "do not fit on worker \"east/a\"");
     cluster.conf.stages = "4";
