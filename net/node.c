@@ -5,6 +5,7 @@
 #include <czmq.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,6 +22,8 @@
 // Jobs handed over, so that the job thread need not wait for the next: too few to fill its pipe.
 #define JOBS_AHEAD 2u
 #define SOCKETS_MAX 16384
+#define MMAP_THRESHOLD (32 << 20)  // The most that glibc takes.
+#define TRIM_THRESHOLD (256 << 20)
 #define COMMAND_SIGNAL "SIGNAL"
 
 hx_time_t node_now(void)
@@ -37,6 +40,14 @@ static void signals_of_ours(sigset_t *set)
     sigaddset(set, SIGTERM);
 }
 
+// Memory of messages goes round in this process. Given back to the system and taken anew it would
+// cost a page fault every 4 KiB, which is dearer than copying its bytes.
+static void keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+    mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+}
+
 hx_err_t node_prepare(hx_fault_t *fault)
 {
     int major, minor, patch;
@@ -46,6 +57,7 @@ hx_err_t node_prepare(hx_fault_t *fault)
                         "libzmq %d.%d.%d is too old: 4.3.2 or newer is needed", major, minor,
                         patch);
     }
+    keep_memory();
     sigset_t set;
     signals_of_ours(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
