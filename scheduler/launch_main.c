@@ -8,6 +8,7 @@
 
 #include "net/conf.h"
 #include "net/options.h"
+#include "net/run_folder.h"
 #include "scheduler/launcher.h"
 #include "scheduler/sched_jobs.h"
 #include "tensor/hx_log.h"
@@ -67,14 +68,19 @@ static void free_args(char **args)
     free(args);
 }
 
-// The folder of the logs must be there before the first child.
+// The folder of the logs must be there before the first child, and no other run in it; the
+// scheduler then takes the lock.
 static hx_err_t make_folder(const conf_t *conf, hx_fault_t *fault)
 {
     char folder[PATH_MAX];
-    if (!conf_run_path(conf, "", folder, sizeof folder)) {
+    if (!conf_run_path(conf, "log", folder, sizeof folder)) {
         return hx_fault(fault, HX_E_ARG, "run.directory is too long a path");
     }
+    if (plan_only) {
+        return run_folder_make(folder, fault);
+    }
     sched_jobs_t *jobs = NULL;
+    *strrchr(folder, '/') = '\0';
     HX_TRY(sched_jobs_open(folder, &jobs, fault));
     sched_jobs_destroy(&jobs);
     return HX_OK;
@@ -111,7 +117,8 @@ static int launch(const options_t *options, const conf_t *conf)
                                       .stop_timeout = conf->run.stop_timeout + HX_SEC(15),
                                       .dead_after = conf->run.dead_after,
                                       .verbose = options->verbose > 0};
-    if (launcher_run(&launcher, &status, &fault) != HX_OK) {
+    status = launcher_check(&list);
+    if (status == EXIT_DONE && launcher_run(&launcher, &status, &fault) != HX_OK) {
         hx_log_error("%s", fault.text);
         status = EXIT_FAILED;
     }

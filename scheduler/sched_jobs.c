@@ -8,57 +8,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "net/run_folder.h"
 #include "scheduler/sched.h"
 
 struct sched_jobs {
     char folder[PATH_MAX];  // Empty: no files.
+    int lock;
     bool resumed;
     FILE *metrics;
     FILE *trace;
     bool trace_begun;  // An event was written: the next needs a comma.
 };
 
-static hx_err_t make_folder(const char *path, hx_fault_t *fault)
+// The log's folder first, so that the run's is there too when it is locked.
+static hx_err_t open_folder(const char *folder, int *lock, hx_fault_t *fault)
 {
-    char part[PATH_MAX];
-    const size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part - 32) {
-        return hx_fault(fault, HX_E_ARG, "the folder \"%.200s\" has no usable name", path);
+    char log[PATH_MAX];
+    const int length = snprintf(log, sizeof log, "%s/log", folder);
+    if (length < 0 || (size_t)length >= sizeof log - 32) {
+        return hx_fault(fault, HX_E_ARG, "the name of the run's folder is too long");
     }
-    memcpy(part, path, length + 1);
-    for (size_t at = 1; at <= length; at++) {
-        if (part[at] == '/' || part[at] == '\0') {
-            const char kept = part[at];
-            part[at] = '\0';
-            if (mkdir(part, 0777) != 0 && errno != EEXIST) {
-                return hx_fault(fault, HX_E_IO, "cannot make the folder %s: %s (run.directory)",
-                                part, strerror(errno));
-            }
-            part[at] = kept;
-        }
-    }
-    if (access(path, W_OK | X_OK) != 0) {
-        return hx_fault(fault, HX_E_IO, "cannot write into %s: %s (run.directory)", path,
-                        strerror(errno));
-    }
-    return HX_OK;
+    HX_TRY(run_folder_make(log, fault));
+    HX_TRY(run_folder_make(folder, fault));
+    return run_folder_lock(folder, "scheduler.lock", lock, fault);
 }
 
 hx_err_t sched_jobs_open(const char *folder, sched_jobs_t **out, hx_fault_t *fault)
 {
+    int lock = -1;
     if (folder) {
-        char log[PATH_MAX];
-        const int length = snprintf(log, sizeof log, "%s/log", folder);
-        if (length < 0 || (size_t)length >= sizeof log) {
-            return hx_fault(fault, HX_E_ARG, "the name of the run's folder is too long");
-        }
-        HX_TRY(make_folder(log, fault));
-        HX_TRY(make_folder(folder, fault));
+        HX_TRY(open_folder(folder, &lock, fault));
     }
     sched_jobs_t *const self = hx_new(1, sizeof *self);
+    self->lock = lock;
     if (folder) {
         snprintf(self->folder, sizeof self->folder, "%s", folder);
     }
@@ -76,6 +60,7 @@ void sched_jobs_destroy(sched_jobs_t **self_p)
         if (self->trace) {
             fclose(self->trace);
         }
+        run_folder_unlock(&self->lock);
         free(self);
         *self_p = NULL;
     }

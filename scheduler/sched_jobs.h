@@ -11,8 +11,10 @@
 
 typedef struct sched_jobs sched_jobs_t;
 
-// Makes the folder and its `log` folder, with parents. `folder` may be NULL: a scheduler that only
-// plans writes no file. HX_E_IO and a line that names the path.
+// Makes the folder and its `log` folder, with parents, and holds the folder's lock until destroy:
+// nothing is written beside another scheduler. `folder` may be NULL: a scheduler that only plans
+// writes no file. HX_E_IO and a line that names the path; HX_E_PEER and a line that names the
+// holder.
 HX_MUST_USE hx_err_t sched_jobs_open(const char *folder, sched_jobs_t **out, hx_fault_t *fault);
 void sched_jobs_destroy(sched_jobs_t **self);
 

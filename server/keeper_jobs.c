@@ -11,7 +11,7 @@
 #include "model/blocks.h"
 #include "model/model_file.h"
 #include "server/keeper.h"
-#include "server/run_folder.h"
+#include "net/run_folder.h"
 
 struct keeper_jobs {
     keeper_jobs_conf_t conf;
@@ -103,7 +103,7 @@ static hx_err_t open_source(keeper_jobs_t *self, const step_job_t *job, blob_t *
 {
     HX_TRY(run_folder_make(self->conf.run, fault));
     if (self->lock < 0) {
-        HX_TRY(run_folder_lock(self->conf.run, &self->lock, fault));
+        HX_TRY(run_folder_lock(self->conf.run, "lock", &self->lock, fault));
     }
     checkpoint_clean(self->conf.run);
     if (job->flags & KEEPER_OPEN_RESUME) {

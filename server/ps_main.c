@@ -18,7 +18,7 @@
 #include "server/lead.h"
 #include "server/lead_jobs.h"
 #include "server/ps_shard.h"
-#include "server/run_folder.h"
+#include "net/run_folder.h"
 #include "server/shard_jobs.h"
 
 #define SHARDS_MAX 64

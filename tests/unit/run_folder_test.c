@@ -1,6 +1,6 @@
 // run_folder_test - made with its parents, tried, and locked against a second run.
 
-#include "server/run_folder.h"
+#include "net/run_folder.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -63,8 +63,8 @@ Test(run_folder, a_second_run_is_told_who_has_it)
     int lock = -1;
     int second = -1;
     hx_fault_t fault = {{0}};
-    cr_assert_eq(run_folder_lock(root, &lock, &fault), HX_OK, "%s", fault.text);
-    cr_assert_eq(run_folder_lock(root, &second, &fault), HX_E_PEER);
+    cr_assert_eq(run_folder_lock(root, "lock", &lock, &fault), HX_OK, "%s", fault.text);
+    cr_assert_eq(run_folder_lock(root, "lock", &second, &fault), HX_E_PEER);
     char pid[32];
     snprintf(pid, sizeof pid, "process %ld", (long)getpid());
     cr_assert_not_null(strstr(fault.text, pid), "%s", fault.text);
@@ -72,7 +72,7 @@ Test(run_folder, a_second_run_is_told_who_has_it)
     cr_assert_eq(second, -1);
     run_folder_unlock(&lock);
     cr_assert_eq(lock, -1);
-    cr_assert_eq(run_folder_lock(root, &second, &fault), HX_OK);
+    cr_assert_eq(run_folder_lock(root, "lock", &second, &fault), HX_OK);
     run_folder_unlock(&second);
     run_folder_unlock(&second);
 }
@@ -84,7 +84,7 @@ Test(run_folder, the_lock_of_a_killed_process_is_free)
     const pid_t child = fork();
     if (child == 0) {
         int lock = -1;
-        const char good = run_folder_lock(root, &lock, NULL) == HX_OK ? 'y' : 'n';
+        const char good = run_folder_lock(root, "lock", &lock, NULL) == HX_OK ? 'y' : 'n';
         if (write(pipes[1], &good, 1) != 1) {
             _exit(1);
         }
@@ -95,9 +95,9 @@ Test(run_folder, the_lock_of_a_killed_process_is_free)
     cr_assert_eq(read(pipes[0], &answer, 1), 1);
     cr_assert_eq(answer, 'y');
     int lock = -1;
-    cr_assert_eq(run_folder_lock(root, &lock, NULL), HX_E_PEER);
+    cr_assert_eq(run_folder_lock(root, "lock", &lock, NULL), HX_E_PEER);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    cr_assert_eq(run_folder_lock(root, &lock, NULL), HX_OK);
+    cr_assert_eq(run_folder_lock(root, "lock", &lock, NULL), HX_OK);
     run_folder_unlock(&lock);
 }

@@ -66,9 +66,8 @@ Test(sched_jobs, makes_the_folder_with_its_parents_and_log)
     struct stat info;
     snprintf(path, sizeof path, "%s/log", folder);
     cr_assert(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
-    sched_jobs_t *again = NULL;
-    cr_assert_eq(sched_jobs_open(folder, &again, NULL), HX_OK);
-    sched_jobs_destroy(&again);
+    sched_jobs_destroy(&jobs);
+    cr_assert_eq(sched_jobs_open(folder, &jobs, NULL), HX_OK, "twice is once");
 }
 
 Test(sched_jobs, a_folder_that_cannot_be_made_is_named)
@@ -161,4 +160,20 @@ Test(sched_jobs, without_a_folder_nothing_is_written)
     cr_assert_eq(sched_jobs_run(none, &job, &result), HX_OK);
     blob_release(&blob);
     sched_jobs_destroy(&none);
+}
+
+Test(sched_jobs, a_second_scheduler_is_told_who_has_the_folder)
+{
+    sched_jobs_t *second = NULL;
+    hx_fault_t fault = {{0}};
+    cr_assert_eq(sched_jobs_open(folder, &second, &fault), HX_E_PEER);
+    cr_assert_null(second);
+    char pid[32];
+    snprintf(pid, sizeof pid, "process %ld", (long)getpid());
+    cr_assert(strstr(fault.text, pid), "%s", fault.text);
+    cr_assert(strstr(fault.text, folder), "%s", fault.text);
+    cr_assert_eq(sched_jobs_open(NULL, &second, &fault), HX_OK, "one that only plans may");
+    sched_jobs_destroy(&second);
+    sched_jobs_destroy(&jobs);
+    cr_assert_eq(sched_jobs_open(folder, &jobs, &fault), HX_OK, "%s", fault.text);
 }

@@ -1,6 +1,6 @@
 // run_folder - see the header.
 
-#include "server/run_folder.h"
+#include "net/run_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,10 +65,10 @@ hx_err_t run_folder_make(const char *path, hx_fault_t *fault)
     return try_file(path, fault);
 }
 
-hx_err_t run_folder_lock(const char *path, int *lock, hx_fault_t *fault)
+hx_err_t run_folder_lock(const char *path, const char *name, int *lock, hx_fault_t *fault)
 {
     char file[PATH_ROOM];
-    if (snprintf(file, sizeof file, "%s/lock", path) >= (int)sizeof file) {
+    if (snprintf(file, sizeof file, "%s/%s", path, name) >= (int)sizeof file) {
         return refuse_path(path, fault);
     }
     const int descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -77,7 +77,7 @@ hx_err_t run_folder_lock(const char *path, int *lock, hx_fault_t *fault)
     }
     if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
         const int error = errno;
-        char holder[32] = {0};
+        char holder[64] = {0};
         const ssize_t got = pread(descriptor, holder, sizeof holder - 1, 0);
         close(descriptor);
         if (error != EWOULDBLOCK) {
@@ -89,8 +89,9 @@ hx_err_t run_folder_lock(const char *path, int *lock, hx_fault_t *fault)
                         "another run.name",
                         path, got > 0 ? holder : "unknown");
     }
-    char text[32];
-    const int size = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    char text[64];
+    const int size =
+        snprintf(text, sizeof text, "%ld, %.40s\n", (long)getpid(), program_invocation_short_name);
     if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, text, (size_t)size, 0) != size) {
         // The lock is what counts; the number only helps people.
     }
