@@ -222,6 +222,43 @@ static void welcome(const sched_t *self, node_id_t to, step_out_t *out)
     step_send(out, to, &msg, NULL);
 }
 
+// A node that asks for ever, or many of them, must not fill the log.
+static bool may_say_refusal(const sched_t *self, const char *name, hx_time_t now)
+{
+    const uint64_t count = self->refused_count;
+    for (uint64_t at = count - HX_MIN(count, SCHED_REFUSED_NAMES); at < count; at++) {
+        const sched_refused_t *const one = &self->refused[at % SCHED_REFUSED_NAMES];
+        if (strcmp(one->name, name) == 0 && now - one->said_at < SCHED_REFUSED_EVERY) {
+            return false;
+        }
+    }
+    const sched_refused_t *const oldest = &self->refused[count % SCHED_REFUSED_NAMES];
+    return count < SCHED_REFUSED_NAMES || now - oldest->said_at >= SCHED_REFUSED_SPAN;
+}
+
+static void refuse(sched_t *self, const step_in_t *in, const char *why, step_out_t *out)
+{
+    wire_msg_t refused = {.kind = WIRE_REFUSED};
+    // A fault may be longer than a message's text: what matters stands first.
+    snprintf(refused.text, sizeof refused.text, "%.*s", WIRE_TEXT_MAX - 1, why);
+    step_send(out, in->peer, &refused, NULL);
+    if (!may_say_refusal(self, in->msg.name, in->now)) {
+        self->refused_unsaid++;
+        step_note(out, STEP_DEBUG, "refused \"%.64s\" once more: %.400s", in->msg.name, why);
+        return;
+    }
+    char more[64] = {0};
+    if (self->refused_unsaid > 0) {
+        snprintf(more, sizeof more, " (and %" PRIu64 " more since the last such line)",
+                 self->refused_unsaid);
+    }
+    step_note(out, STEP_WARN, "refused \"%.64s\": %.380s%s", in->msg.name, why, more);
+    sched_refused_t *const one = &self->refused[self->refused_count++ % SCHED_REFUSED_NAMES];
+    snprintf(one->name, sizeof one->name, "%s", in->msg.name);
+    one->said_at = in->now;
+    self->refused_unsaid = 0;
+}
+
 static void on_register(sched_t *self, const step_in_t *in, step_out_t *out)
 {
     const wire_msg_t *const msg = &in->msg;
@@ -241,11 +278,7 @@ static void on_register(sched_t *self, const step_in_t *in, step_out_t *out)
     hx_fault_t fault = {{0}};
     if (check_register(self, msg, &fault) != HX_OK ||
         roster_join(&self->roster, &entry, in->now, &fault) != HX_OK) {
-        wire_msg_t refused = {.kind = WIRE_REFUSED};
-        // A fault may be longer than a message's text: what matters stands first.
-        snprintf(refused.text, sizeof refused.text, "%.*s", WIRE_TEXT_MAX - 1, fault.text);
-        step_send(out, in->peer, &refused, NULL);
-        step_note(out, STEP_WARN, "refused \"%.64s\": %.400s", msg->name, fault.text);
+        refuse(self, in, fault.text, out);
         return;
     }
     welcome(self, in->peer, out);

@@ -17,6 +17,9 @@
 #define SCHED_LINE_EVERY HX_SEC(1)     // Between two lines of progress.
 #define SCHED_LINK_TIMEOUT HX_SEC(40)  // Of one line: the worker gives each probe 5 s.
 #define SCHED_STOPPED_TIMEOUT HX_SEC(10)
+#define SCHED_REFUSED_NAMES 16u         // Whose refusals are told apart,
+#define SCHED_REFUSED_EVERY HX_SEC(60)  // and how often each is said at most;
+#define SCHED_REFUSED_SPAN HX_SEC(20)   // so many lines in this time, whoever they are about.
 
 typedef enum {
     SCHED_GATHER,   // Not every expected node is here.
@@ -44,6 +47,12 @@ typedef struct {
     hx_time_t at;    // When the newest came; 0: none yet.
 } sched_pace_t;
 
+// Who was refused, so that one that asks for ever does not fill the log.
+typedef struct {
+    char name[PLAN_NAME_MAX];
+    hx_time_t said_at;
+} sched_refused_t;
+
 struct sched {
     sched_conf_t conf;
     roster_t roster;
@@ -51,6 +60,10 @@ struct sched {
     hx_time_t started_at;
     hx_time_t until;    // Limit of the phase; HX_TIME_NEVER: none.
     hx_time_t word_at;  // When to say next what is waited for.
+
+    sched_refused_t refused[SCHED_REFUSED_NAMES];  // A ring.
+    uint64_t refused_count;                        // Ever said.
+    uint64_t refused_unsaid;                       // Since the last line.
 
     sched_line_t *lines;
     uint32_t lines_count;

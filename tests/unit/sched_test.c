@@ -169,7 +169,8 @@ static void send_profile(node_id_t from, double slow)
                                .block = {0.01 * slow, 0.02 * slow},
                                .head = {0.002 * slow, 0.004 * slow},
                                .memory = 1 << 30,
-                               .threads = 1, .slowdown = 1};
+                               .threads = 1,
+                               .slowdown = 1};
     hear_with(from, (wire_msg_t){.kind = WIRE_PROFILE}, payload_profile_encode(&profile));
 }
 
@@ -670,6 +671,48 @@ Test(sched, a_node_that_comes_after_the_start_is_refused)
 {
     up_to_run();
     refused(registration(PLAN_WORKER, "east", "late"), "has begun without \"east/late\"");
+}
+
+static uint32_t warnings(void)
+{
+    uint32_t count = 0;
+    for (uint32_t at = 0; at < out.notes_count; at++) {
+        count += out.notes[at].level == STEP_WARN;
+    }
+    return count;
+}
+
+Test(sched, who_is_refused_again_and_again_is_answered_but_said_once_a_minute)
+{
+    up_to_run();
+    const hx_time_t start = now;
+    uint32_t said = 0;
+    for (uint32_t second = 0; second < 120; second++) {
+        now = start + HX_SEC(second);
+        refused(registration(PLAN_WORKER, "east", "late"), "has begun");
+        said += warnings();
+    }
+    cr_assert_eq(said, 2);
+    now += HX_SEC(1);
+    refused(registration(PLAN_WORKER, "east", "other"), "has begun");
+    cr_assert_eq(warnings(), 1, "another name is news");
+    ASSERT_NOTED("and 59 more");
+}
+
+Test(sched, many_who_are_refused_do_not_fill_the_log)
+{
+    up_to_run();
+    const hx_time_t start = now;
+    uint32_t said = 0;
+    for (uint32_t one = 0; one < 4000; one++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%u", one);
+        now = start + HX_MS(10) * one;
+        refused(registration(PLAN_WORKER, "east", name), "has begun");
+        said += warnings();
+    }
+    cr_assert_leq(said, 40, "%u lines in 40 s", said);
+    cr_assert_geq(said, 16);
 }
 
 Test(sched, answers_probes_and_drops_nonsense)
