@@ -409,6 +409,32 @@ static void wait_events(launcher_t *self)
     on_time(self, clock_now());
 }
 
+int launcher_check(const launch_list_t *list)
+{
+    const launch_child_t *worker = NULL;
+    for (uint32_t at = 0; at < list->count && !worker; at++) {
+        worker = list->children[at].kind == LAUNCH_WORKER ? &list->children[at] : NULL;
+    }
+    if (!worker) {
+        return EXIT_DONE;
+    }
+    char **const args = hx_new((size_t)worker->args_count + 3, sizeof *args);
+    memcpy(args, worker->args, worker->args_count * sizeof *args);
+    args[worker->args_count] = (char *)"--dry-run";
+    args[worker->args_count + 1] = (char *)"--quiet";
+    const pid_t pid = fork();
+    if (pid == 0) {
+        execv(args[0], args);
+        fprintf(stderr, "cannot start %s: %s\n", args[0], strerror(errno));
+        _exit(EXIT_FAILED);
+    }
+    int status = 0;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    free(args);
+    return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
+}
+
 hx_err_t launcher_run(const launcher_conf_t *conf, int *status, hx_fault_t *fault)
 {
     HX_TRY(check_programs(conf->list, fault));

@@ -17,7 +17,7 @@
 #include "worker/worker_fsm.h"
 
 #define MEMORY_SHARE 0.9  // Of what the machine has available at the start: a stage's limit.
-#define OPTIONS_COUNT 5
+#define OPTIONS_COUNT 6
 
 // What the command line says.
 typedef struct {
@@ -26,6 +26,7 @@ typedef struct {
     const char *device;
     uint32_t threads;
     double slowdown;
+    bool dry_run;
 } place_t;
 
 typedef struct {
@@ -54,6 +55,9 @@ static options_spec_t spec_of(place_t *place, option_t options[OPTIONS_COUNT])
         {"slowdown", 0, OPTION_REAL, "F",
          "stretch computing time by this factor, at least 1, to play a slower device",
          &place->slowdown},
+        {"dry-run", 0, OPTION_FLAG, NULL,
+         "check the configuration, the data and the device, connect to nothing, and end",
+         &place->dry_run},
     };
     memcpy(options, table, sizeof table);
     return (options_spec_t){
@@ -218,7 +222,9 @@ static int work(worker_t *self)
     hx_fault_t fault = {{0}};
     const hx_err_t err = open_worker(self, &fault);
     int status = EXIT_USAGE;
-    if (err == HX_OK) {
+    if (err == HX_OK && self->place.dry_run) {
+        status = EXIT_DONE;
+    } else if (err == HX_OK) {
         self->id = link_random();
         status = run_node(self);
     } else {
