@@ -153,7 +153,9 @@ blob_t *blob_virtual(size_t size)
 blob_t *blob_retain(blob_t *self)
 {
     if (self) {
-        const unsigned before = atomic_fetch_add_explicit(&self->count, 1, memory_order_relaxed);
+        // Release: another thread may drop this count, and the queue that it goes through is not
+        // ours; with blob_release's acquire that thread sees the whole blob.
+        const unsigned before = atomic_fetch_add_explicit(&self->count, 1, memory_order_release);
         HX_ASSERT(before > 0 && before < UINT32_MAX);
     }
     return self;
@@ -167,6 +169,7 @@ void blob_release(blob_t **self_p)
     if (!self) {
         return;
     }
+    HX_ASSERT(atomic_load_explicit(&self->count, memory_order_acquire) > 0);
     const unsigned before = atomic_fetch_sub_explicit(&self->count, 1, memory_order_acq_rel);
     HX_ASSERT(before > 0);
     if (before > 1) {
