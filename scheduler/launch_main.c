@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "net/conf.h"
+#include "net/link.h"
 #include "net/options.h"
 #include "net/run_folder.h"
 #include "scheduler/launcher.h"
@@ -108,7 +109,8 @@ static int launch(const options_t *options, const conf_t *conf)
                                .verbose = options->verbose,
                                .plan_only = plan_only,
                                .plan_json = plan_json};
-    if (make_folder(conf, &fault) != HX_OK || launch_list(conf, &how, &list, &fault) != HX_OK) {
+    if (link_check_name(conf->scheduler.endpoint, &fault) != HX_OK ||
+        make_folder(conf, &fault) != HX_OK || launch_list(conf, &how, &list, &fault) != HX_OK) {
         free_args(args);
         return options_refuse(&SPEC, "%s", fault.text);
     }
