@@ -93,6 +93,14 @@ hx_err_t frame_decode(const uint8_t *bytes, size_t size, frame_t *out)
     return HX_OK;
 }
 
+uint64_t frame_version(const uint8_t *bytes, size_t size)
+{
+    pack_in_t in = unpack_from(bytes, size);
+    (void)unpack_array(&in, UINT32_MAX, 1);
+    const uint64_t version = unpack_uint(&in, UINT64_MAX);
+    return in.bad ? 0 : version;
+}
+
 uint64_t frame_cost(size_t header_size, size_t piece_size)
 {
     return FRAME_COST + header_size + piece_size;

@@ -54,6 +54,9 @@ size_t frame_encode(const frame_t *frame, uint8_t *out);
 // HX_E_UNSUPPORTED). `out->header` points into `bytes`.
 HX_MUST_USE hx_err_t frame_decode(const uint8_t *bytes, size_t size, frame_t *out);
 
+// The version that a frame of any version begins with; 0: it is none.
+uint64_t frame_version(const uint8_t *bytes, size_t size);
+
 // What a fragment takes from the credit.
 uint64_t frame_cost(size_t header_size, size_t piece_size);
 

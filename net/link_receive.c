@@ -63,12 +63,21 @@ static void say_bye(link_t *self, zsock_t *socket, const link_route_t *route, co
     (void)link_socket_send(socket, route, head, size, &out);  // Lost: it will be said again.
 }
 
+static bool was_dialled(const link_peer_t *peer)
+{
+    return peer->lines[FRAME_CONTROL].dialled || peer->lines[FRAME_DATA_CHANNEL].dialled;
+}
+
 // The line that a frame at the bound socket belongs to: of a peer that says HELLO, a new one.
 static link_line_t *accept_line(link_t *self, const frame_t *frame, link_peer_t **peer_p,
                                 hx_time_t now)
 {
     const bool hello = frame->type == FRAME_HELLO && frame->to_boot == 0;
     link_peer_t *peer = link_find(self, frame->from);
+    if (peer && was_dialled(peer)) {
+        *peer_p = NULL;  // Nobody dials whom we dialled: somebody plays it.
+        return NULL;
+    }
     if (peer && hello && peer->peer_boot != 0 && peer->peer_boot != frame->boot) {
         link_lose(self, peer, "it has begun anew");
         peer = NULL;
@@ -149,14 +158,36 @@ static bool take_frame(link_t *self, const origin_t *origin, link_peer_t *peer, 
     return true;
 }
 
+// A program of another release: both sides should know. What it makes of a BYE that it cannot read
+// is to say the same, with its own number.
+static void refuse_version(link_t *self, const origin_t *origin, uint64_t version, hx_time_t now)
+{
+    char what[128];
+    snprintf(what, sizeof what,
+             "it speaks version %" PRIu64 " of the protocol, and this program %d (install the "
+             "same release everywhere)",
+             version, WIRE_VERSION);
+    complain(self, origin->source, what, now);
+    if (origin->route) {
+        const frame_t any = {.type = FRAME_HELLO, .from = NODE_SCHEDULER, .boot = 1};
+        say_bye(self, origin->socket, origin->route, &any, now);
+    }
+}
+
 static bool take_parts(link_t *self, const link_source_t *source, zsock_t *socket,
                        link_parts_t *parts, hx_time_t now, link_event_t *out)
 {
     frame_t frame;
     const bool bound = source->peer == NODE_NONE;
     const origin_t origin = {socket, bound ? &parts->route : NULL, parts->source};
-    if (!parts->well_formed || frame_decode(parts->head, parts->head_size, &frame) != HX_OK ||
-        frame.channel != source->channel || (parts->piece && frame.type != FRAME_DATA)) {
+    const hx_err_t err =
+        parts->well_formed ? frame_decode(parts->head, parts->head_size, &frame) : HX_E_FORMAT;
+    if (err == HX_E_UNSUPPORTED) {
+        refuse_version(self, &origin, frame_version(parts->head, parts->head_size), now);
+        return false;
+    }
+    if (err != HX_OK || frame.channel != source->channel ||
+        (parts->piece && frame.type != FRAME_DATA)) {
         complain(self, parts->source, "it is malformed", now);
         return false;
     }

@@ -91,6 +91,7 @@ static const char *const PURE_SYMBOLS[] = {
 
 static const exception_t LONG_FILES[] = {
     {"tests/unit/ps_store_test.c", "every failure of one store, with the same helpers"},
+    {"tests/unit/link_test.c", "breaks and nonsense of one link, with the same helpers"},
     {"tests/unit/sched_test.c", "the stories of one role, with the same helpers"},
 };
 

@@ -98,6 +98,9 @@ Test(frame, another_version_is_named_as_such)
     bytes[1] = WIRE_VERSION + 1;
     frame_t read;
     cr_assert_eq(frame_decode(bytes, size, &read), HX_E_UNSUPPORTED);
+    cr_assert_eq(frame_version(bytes, size), WIRE_VERSION + 1);
+    cr_assert_eq(frame_version((const uint8_t *)"\xc1", 1), 0, "no frame of any version");
+    cr_assert_eq(frame_version(bytes, 1), 0, "cut");
 }
 
 // Each of these would be a bug of ours when written, and is refused when read.

@@ -549,6 +549,66 @@ Test(link, messages_that_are_no_frames_are_counted_and_dropped)
     close_pair(&client, &server);
 }
 
+Test(link, another_version_is_answered_so_that_both_sides_can_say_it)
+{
+    end_t client, server;
+    open_pair(&client, &server);
+    zsock_t *stranger = zsock_new_dealer(link_control(server.link));
+    const frame_t hello = {.type = FRAME_HELLO, .from = 4711, .boot = 9, .to = SERVER};
+    uint8_t head[FRAME_HEAD_MAX];
+    const size_t size = frame_encode(&hello, head);
+    head[1] = WIRE_VERSION + 1;
+    zsock_send(stranger, "b", head, size);
+    for (const hx_time_t end = now() + HX_SEC(5);
+         now() < end && link_stats(server.link).malformed == 0;) {
+        turn_both(&client, &server);
+    }
+    zsock_set_rcvtimeo(stranger, 2000);
+    zframe_t *answer = zframe_recv(stranger);
+    cr_assert_not_null(answer);
+    cr_assert_eq(frame_version(zframe_data(answer), zframe_size(answer)), WIRE_VERSION);
+    zframe_destroy(&answer);
+    zsock_destroy(&stranger);
+    close_pair(&client, &server);
+}
+
+Test(link, who_plays_a_peer_that_was_dialled_changes_nothing)
+{
+    end_t client, server, other;
+    open_pair(&client, &server);
+    link_conf_t conf = conf_of(CLIENT + 1, true);
+    other = (end_t){.link = open_link(&conf)};
+    link_dial(other.link, SERVER, link_control(server.link), link_data(server.link), now());
+    send_push(&other, SERVER, 0, 1000);
+    cr_assert(reach(&other, &server, &server.messages, 1, HX_SEC(5)));
+    zsock_t *stranger = zsock_new_dealer(link_control(other.link));
+    const frame_t hello = {.type = FRAME_HELLO, .from = SERVER, .boot = 9, .to = CLIENT + 1};
+    uint8_t head[FRAME_HEAD_MAX];
+    const size_t size = frame_encode(&hello, head);
+    zsock_send(stranger, "b", head, size);
+    for (const hx_time_t end = now() + HX_SEC(5);
+         now() < end && link_stats(other.link).strangers == 0;) {
+        turn_both(&other, &server);
+    }
+    cr_assert_eq(link_stats(other.link).strangers, 1);
+    send_push(&other, SERVER, 1, 1000);
+    cr_assert(reach(&other, &server, &server.messages, 2, HX_SEC(5)));
+    cr_assert_eq(other.lost, 0);
+    zsock_destroy(&stranger);
+    link_destroy(&other.link);
+    close_pair(&client, &server);
+}
+
+Test(link, a_name_that_means_nothing_is_not_bound)
+{
+    link_conf_t conf = conf_of(SERVER, true);
+    conf.bind_data = "tcp://no-such-host.invalid:*";
+    link_t *link = NULL;
+    hx_fault_t fault = {{0}};
+    cr_assert_eq(link_open(&conf, &link, &fault), HX_E_ARG);
+    cr_assert(strstr(fault.text, "\"no-such-host.invalid\""), "%s", fault.text);
+}
+
 Test(link, sending_to_nobody_is_counted)
 {
     const link_conf_t conf = conf_of(CLIENT, false);
