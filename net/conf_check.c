@@ -409,15 +409,62 @@ static hx_err_t check_plan(const conf_t *conf, hx_fault_t *fault)
     return check_cuts(conf, fault);
 }
 
+// The host between "tcp://" (or nothing) and the last ':'.
+static bool host_of(const char *endpoint, char *host, size_t host_size)
+{
+    const char *const start = strncmp(endpoint, "tcp://", 6) == 0 ? endpoint + 6 : endpoint;
+    const char *const colon = strrchr(start, ':');
+    const size_t length = colon ? (size_t)(colon - start) : 0;
+    if (length == 0 || length >= host_size || !colon[1]) {
+        return false;
+    }
+    memcpy(host, start, length);
+    host[length] = '\0';
+    return true;
+}
+
+static bool port_valid(const char *endpoint)
+{
+    const char *const port = strrchr(endpoint, ':') + 1;
+    if (strcmp(port, "*") == 0) {
+        return true;
+    }
+    const size_t digits = strspn(port, "0123456789");
+    return digits > 0 && digits < 6 && port[digits] == '\0' && strtoul(port, NULL, 10) <= 65535;
+}
+
+static bool is_loopback(const char *host)
+{
+    const bool address =
+        strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == strlen(host);
+    return address || strcmp(host, "localhost") == 0 || strcmp(host, "lo") == 0 ||
+           strcmp(host, "[::1]") == 0;
+}
+
+// Neither a number nor all addresses.
+static bool is_name(const char *host)
+{
+    return strcmp(host, "*") != 0 && host[0] != '[' && strspn(host, "0123456789.") != strlen(host);
+}
+
+// What a name means is known when it is bound: the link looks then, and refuses what is open.
+static hx_err_t check_node_bind(const conf_t *conf, const char *endpoint, hx_fault_t *fault)
+{
+    char host[CONF_TEXT_MAX];
+    const bool name = host_of(endpoint, host, sizeof host) && port_valid(endpoint) &&
+                      strncmp(endpoint, "tcp://", 6) == 0 && is_name(host);
+    return name ? HX_OK : conf_check_bind(endpoint, conf, fault);
+}
+
 static hx_err_t check_security(const conf_t *conf, hx_fault_t *fault)
 {
     if (conf->security.curve) {
         return refuse(conf, "security.curve", fault,
                       "certificates come with a later version: use 0 and loopback addresses");
     }
-    HX_TRY(conf_check_bind(conf->scheduler.bind, conf, fault));
-    HX_TRY(conf_check_bind(conf->server.bind, conf, fault));
-    HX_TRY(conf_check_bind(conf->worker.bind, conf, fault));
+    HX_TRY(check_node_bind(conf, conf->scheduler.bind, fault));
+    HX_TRY(check_node_bind(conf, conf->server.bind, fault));
+    HX_TRY(check_node_bind(conf, conf->worker.bind, fault));
     return *conf->scheduler.dashboard ? conf_check_bind(conf->scheduler.dashboard, conf, fault)
                                       : HX_OK;
 }
@@ -479,38 +526,6 @@ hx_err_t conf_check_pipelines(const conf_t *conf, uint32_t pipelines, hx_fault_t
             pipelines);
     }
     return HX_OK;
-}
-
-// The host between "tcp://" (or nothing) and the last ':'.
-static bool host_of(const char *endpoint, char *host, size_t host_size)
-{
-    const char *const start = strncmp(endpoint, "tcp://", 6) == 0 ? endpoint + 6 : endpoint;
-    const char *const colon = strrchr(start, ':');
-    const size_t length = colon ? (size_t)(colon - start) : 0;
-    if (length == 0 || length >= host_size || !colon[1]) {
-        return false;
-    }
-    memcpy(host, start, length);
-    host[length] = '\0';
-    return true;
-}
-
-static bool port_valid(const char *endpoint)
-{
-    const char *const port = strrchr(endpoint, ':') + 1;
-    if (strcmp(port, "*") == 0) {
-        return true;
-    }
-    const size_t digits = strspn(port, "0123456789");
-    return digits > 0 && digits < 6 && port[digits] == '\0' && strtoul(port, NULL, 10) <= 65535;
-}
-
-static bool is_loopback(const char *host)
-{
-    const bool address =
-        strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == strlen(host);
-    return address || strcmp(host, "localhost") == 0 || strcmp(host, "lo") == 0 ||
-           strcmp(host, "[::1]") == 0;
 }
 
 hx_err_t conf_check_bind(const char *endpoint, const conf_t *conf, hx_fault_t *fault)

@@ -19,6 +19,7 @@
 #define KEEPALIVE_INTERVAL 10
 #define KEEPALIVE_COUNT 3
 #define COPY_MAX ((size_t)8 << 10)  // Pieces up to this are copied: dearer to share than to copy.
+#define RESOLVE_LIMIT HX_SEC(4)     // Of a name that is bound.
 #define ALIGNMENT 8u                // What a received piece's address is a multiple of.
 
 static int milliseconds(hx_time_t time)
@@ -73,6 +74,34 @@ bool link_socket_is_path(const char *endpoint)
     return strncmp(endpoint, "ipc://", strlen("ipc://")) == 0;
 }
 
+// A number in place of a name; of several, one of this machine's loopback.
+static hx_err_t resolve_bind(const char *bind, address_t *address, hx_fault_t *fault)
+{
+    address_t asked = *address;
+    address_list_t list;
+    char endpoint[PLAN_ENDPOINT_MAX];
+    if (strcmp(address->host, "localhost") == 0) {
+        snprintf(address->host, sizeof address->host, "127.0.0.1");
+        return HX_OK;
+    }
+    if (address_is_wildcard(address)) {
+        return HX_OK;
+    }
+    asked.port = asked.port > 0 ? asked.port : 1;  // Any will do to ask for the host.
+    if (!address_print(&asked, endpoint, sizeof endpoint)) {
+        return hx_fault(fault, HX_E_ARG, "%s is too long", bind);
+    }
+    HX_TRY(address_resolve(endpoint, RESOLVE_LIMIT, &list, fault));
+    uint32_t chosen = 0;
+    for (uint32_t at = list.count; at-- > 0;) {
+        HX_ASSERT(address_parse(list.endpoints[at], &asked));
+        chosen = address_is_loopback(&asked) ? at : chosen;
+    }
+    HX_ASSERT(address_parse(list.endpoints[chosen], &asked));
+    memcpy(address->host, asked.host, sizeof address->host);
+    return HX_OK;
+}
+
 // What ZeroMQ is told to bind: a number in place of a name.
 static hx_err_t check_bind(const link_conf_t *conf, const char *bind, address_t *address,
                            char place[PLAN_ENDPOINT_MAX], hx_fault_t *fault)
@@ -88,14 +117,12 @@ static hx_err_t check_bind(const link_conf_t *conf, const char *bind, address_t 
                         "any free one",
                         bind);
     }
+    HX_TRY(resolve_bind(bind, address, fault));
     if (!conf->curve && !address_is_loopback(address)) {
         return hx_fault(fault, HX_E_ARG,
-                        "%s is refused: others could reach it and there are no keys; bind "
+                        "%s is refused: others could reach %s and there are no keys; bind "
                         "tcp://127.0.0.1:..., or set security.curve and its certificates",
-                        bind);
-    }
-    if (strcmp(address->host, "localhost") == 0) {
-        snprintf(address->host, sizeof address->host, "127.0.0.1");
+                        bind, address->host);
     }
     return address_print(address, place, PLAN_ENDPOINT_MAX)
                ? HX_OK

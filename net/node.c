@@ -499,9 +499,27 @@ static int badness(int status)
     return status == 0 ? 0 : status == 130 ? 1 : 2;
 }
 
+// A scheduler whose name nobody knows is no reason to wait for it.
+static bool check_scheduler(const node_conf_t *nodes, node_end_t *end)
+{
+    hx_fault_t fault = {{0}};
+    if (!nodes->link.toward || link_check_name(nodes->link.toward, &fault) == HX_OK) {
+        return true;
+    }
+    hx_log_error("%s (scheduler.endpoint)", fault.text);
+    if (end) {
+        end->status = 2;
+        snprintf(end->reason, sizeof end->reason, "%.*s", STEP_NOTE_MAX - 1, fault.text);
+    }
+    return false;
+}
+
 int node_run(const node_conf_t *nodes, uint32_t count, node_end_t *end)
 {
     HX_ASSERT(count > 0 && count <= NODE_COUNT_MAX);
+    if (!check_scheduler(nodes, end)) {
+        return 2;
+    }
     sigset_t set;
     signals_of_ours(&set);
     const int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

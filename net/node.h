@@ -42,7 +42,7 @@ typedef struct {
 // HX_E_UNSUPPORTED: the libzmq that was loaded is too old.
 HX_MUST_USE hx_err_t node_prepare(hx_fault_t *fault);
 
-// Runs the nodes until all have ended; a node that fails asks the others to stop. SIGINT and
+// Runs the nodes (all of one scheduler, whose name must resolve) until all have ended; a node that fails asks the others to stop. SIGINT and
 // SIGTERM reach every role as STEP_SIGNAL; a second one, or NODE_STOP_LIMIT, ends the process by
 // force with status 130. Returns the worst status (1 and 2 before 130 before 0); `end` (may be
 // NULL) has the reason that belongs to it.

@@ -236,6 +236,11 @@ Test(conf_check, nothing_binds_beyond_loopback_without_keys)
     conf_destroy(&conf);
     refuse("scheduler\n    endpoint = \"tcp://0.0.0.0:7700\"\n", NULL, SETS("0.0.0.0"));
     refuse("server\n    bind = \"tcp://*:*\"\n", NULL, SETS("tcp://*:*"));
+    refuse("scheduler\n    bind = \"tcp://[fe80::1]:7700\"\n", NULL, SETS("fe80"));
+    // What a name means is known only when it is bound.
+    accept("scheduler\n    endpoint = \"tcp://head.example:7700\"\n", NULL, &conf);
+    conf_destroy(&conf);
+    refuse("scheduler\n    endpoint = \"tcp://head.example\"\n", NULL, SETS("head.example"));
 }
 
 Test(conf_check, where_names_the_source)
