@@ -22,20 +22,6 @@ static const char *const two_workers = "    site\n"
                                        "            name = \"w2\"\n"
                                        "            threads = 1\n";
 
-// The pid of the one process whose command line has both the conf and `word`.
-static pid_t pid_of(const run_t *run, const char *word)
-{
-    char command[1024];
-    snprintf(command, sizeof command, "pgrep -f '%s.*%s.*%s' | head -1", word, run->conf, "");
-    FILE *const pipe = popen(command, "r");
-    int pid = 0;
-    if (fscanf(pipe, "%d", &pid) != 1) {
-        pid = 0;
-    }
-    pclose(pipe);
-    return pid;
-}
-
 static void expect_gone(run_t *run)
 {
     for (int tries = 0; tries < 100 && run_processes(run) > 0; tries++) {
@@ -76,7 +62,7 @@ Test(stop, a_killed_worker_does_not_end_the_run, .timeout = 180)
                                 (const char *[]){"plan.stages=here:2;here:2", "run.dead_after=4",
                                                  "train.tokens=200000", NULL});
     cr_assert(run_reach(&run, 5, 60), "it trains");
-    const pid_t victim = pid_of(&run, "harmony-worker");
+    const pid_t victim = run_find(&run, "harmony-worker");
     cr_assert_gt(victim, 0);
     kill(victim, SIGKILL);
     cr_expect_eq(run_wait(pid, 120), 0, "the rest finishes the run");
@@ -96,7 +82,7 @@ Test(stop, a_killed_server_ends_the_run_with_its_name, .timeout = 120)
     const pid_t pid = run_start(&run, "harmony-launch", "launch.log",
                                 (const char *[]){ENDLESS, "run.dead_after=4", NULL});
     cr_assert(run_reach(&run, 5, 60), "it trains");
-    const pid_t victim = pid_of(&run, "harmony-ps");
+    const pid_t victim = run_find(&run, "harmony-ps");
     cr_assert_gt(victim, 0);
     kill(victim, SIGKILL);
     cr_expect_eq(run_wait(pid, 40), 1);

@@ -11,12 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tensor/hx.h"
+
+#define REPORT "report"  // What sanitizers' files in the run's folder begin with.
 
 static const char *const basic_conf = "run\n"
                                       "    name = \"test\"\n"
@@ -104,6 +107,25 @@ void run_begin(run_t *self, const char *name, const run_shape_t *shape)
     HX_ASSERT(fclose(file) == 0);
 }
 
+// Tells the sanitizers, if there are any, where to write; `also` is this kind's own options.
+static void set_reports(const run_t *self, const char *variable, const char *also)
+{
+    const char *const given = getenv(variable);
+    char options[1024];
+    snprintf(options, sizeof options, "%s%slog_path=%s/%s%s", given ? given : "", given ? ":" : "",
+             self->dir, REPORT, also);
+    setenv(variable, options, 1);
+}
+
+static void set_environment(const run_t *self)
+{
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    set_reports(self, "ASAN_OPTIONS", ":exitcode=66");
+    set_reports(self, "UBSAN_OPTIONS", ":exitcode=66:print_stacktrace=1");
+    set_reports(self, "TSAN_OPTIONS",
+                ":exitcode=66:suppressions=" HX_SOURCE_DIR "/tests/support/tsan.supp");
+}
+
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
 {
     (void)info;
@@ -112,8 +134,28 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
+int run_reports(run_t *self)
+{
+    struct dirent **entries = NULL;
+    const int count = scandir(self->dir, &entries, NULL, alphasort);
+    int reports = 0;
+    for (int at = 0; at < count; at++) {
+        const char *const name = entries[at]->d_name;
+        if (strncmp(name, REPORT, strlen(REPORT)) == 0) {
+            char *const text = run_text(self, name);
+            fprintf(stderr, "%s:\n%s\n", name, text ? text : "(cannot be read)");
+            free(text);
+            reports++;
+        }
+        free(entries[at]);
+    }
+    free(entries);
+    return reports;
+}
+
 void run_end(run_t *self)
 {
+    HX_ASSERT(run_reports(self) == 0);
     if (!getenv("HX_KEEP")) {
         nftw(self->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     }
@@ -147,7 +189,8 @@ pid_t run_start(run_t *self, const char *program, const char *log, const char *c
         if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0 || setpgid(0, 0) != 0) {
             _exit(127);
         }
-        setenv("OMP_WAIT_POLICY", "passive", 1);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);  // A test that fails leaves nothing running.
+        set_environment(self);
         execv(argv[0], (char *const *)argv);
         _exit(127);
     }
@@ -258,29 +301,53 @@ bool run_same_file(run_t *a, const char *path_a, run_t *b, const char *path_b)
     return system(command) == 0;
 }
 
-int run_processes(run_t *self)
+// Reads a process's command line, arguments apart by blanks; false if there is none.
+static bool read_command(const char *pid, char *line, size_t room)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    const ssize_t got = read(fd, line, room - 1);
+    close(fd);
+    for (ssize_t at = 0; at < got; at++) {
+        line[at] = line[at] ? line[at] : ' ';
+    }
+    line[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
+// Counts the run's processes that have `word` on their command line; `pid`: one of them.
+static int count_processes(const run_t *self, const char *word, pid_t *pid)
 {
     int count = 0;
     DIR *const proc = opendir("/proc");
-    for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        char path[300], line[4096];
-        snprintf(path, sizeof path, "/proc/%.20s/cmdline", entry->d_name);
-        const int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) {
-            continue;
+    HX_ASSERT(proc);
+    for (struct dirent *entry; (entry = readdir(proc));) {
+        char line[4096];
+        if (read_command(entry->d_name, line, sizeof line) && strstr(line, self->conf) &&
+            strstr(line, word)) {
+            *pid = (pid_t)strtol(entry->d_name, NULL, 10);
+            count++;
         }
-        const ssize_t got = read(fd, line, sizeof line - 1);
-        close(fd);
-        for (ssize_t at = 0; at < got; at++) {
-            line[at] = line[at] ? line[at] : ' ';
-        }
-        line[got > 0 ? got : 0] = '\0';
-        count += strstr(line, self->conf) != NULL;
     }
-    if (proc) {
-        closedir(proc);
-    }
+    closedir(proc);
     return count;
+}
+
+int run_processes(run_t *self)
+{
+    pid_t pid = 0;
+    return count_processes(self, "", &pid);
+}
+
+pid_t run_find(run_t *self, const char *word)
+{
+    pid_t pid = 0;
+    count_processes(self, word, &pid);
+    return pid;
 }
 
 bool run_reach(run_t *self, uint64_t version, double seconds)

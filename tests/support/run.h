@@ -17,20 +17,18 @@ typedef struct {
     int port;        // Of the scheduler.
 } run_t;
 
+// Either may be NULL.
 typedef struct {
-    const char *
-        // The `launch` section's sites as ZPL, indented by 4; NULL: one site "here", one server,
-        // one
-        sites;
-    // worker "one".
-    const char
-        *extra;  // Further ZPL sections, or NULL. Keys that the basic conf has are set by `--set`.
+    const char *sites;  // Of the `launch` section, as ZPL, indented by 4. NULL: a site "here" with
+                        // one server and one worker "one".
+    const char *extra;  // Further ZPL sections. Keys that the basic conf has are set by `--set`.
 } run_shape_t;
 
 // Makes the folder, a text of 64 KiB of seeded words, and a conf: byte GPT of 2 layers x 32
 // channels, 2 heads, context 32, global batch 512 tokens, 30 steps (tokens = 15360), bsp, one
 // thread a worker.
 void run_begin(run_t *self, const char *name, const run_shape_t *shape);
+// Aborts if there are reports of sanitizers.
 void run_end(run_t *self);
 
 // Path of a program of this build, or of the folder that HX_PROGRAMS names: "harmony-launch" ->
@@ -55,8 +53,13 @@ char *run_text(run_t *self, const char *path);
 bool run_says(run_t *self, const char *log, const char *text);
 // The same bytes in two files under the two runs' folders?
 bool run_same_file(run_t *a, const char *path_a, run_t *b, const char *path_b);
+// Prints what sanitizers wrote of any process of this run, and returns how many processes that were:
+// their exit statuses alone would not tell.
+int run_reports(run_t *self);
 // How many processes have this run's conf path on their command line.
 int run_processes(run_t *self);
+// The pid of one of them that also has `word` there, or 0.
+pid_t run_find(run_t *self, const char *word);
 // Waits until metrics.jsonl has a commit of at least that version, or `seconds` have passed.
 bool run_reach(run_t *self, uint64_t version, double seconds);
 
