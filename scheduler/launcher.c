@@ -273,7 +273,8 @@ static void on_scheduler_ended(launcher_t *self, const child_t *child, int wait_
     }
     if (self->stage == RUNNING) {
         self->stage = LEAVING;
-        self->until = now + (WIFEXITED(wait_status) ? LEAVE_TIMEOUT : HX_SEC(1));
+        // Who was not told to end waits for a scheduler in vain.
+        self->until = now + (self->ending ? LEAVE_TIMEOUT : HX_SEC(1));
     }
 }
 
