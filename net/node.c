@@ -22,6 +22,7 @@
 // Jobs handed over, so that the job thread need not wait for the next: too few to fill its pipe.
 #define JOBS_AHEAD 2u
 #define SOCKETS_MAX 16384
+#define FILES_MIN 256u
 #define MMAP_THRESHOLD (32 << 20)  // The most that glibc takes.
 #define TRIM_THRESHOLD (256 << 20)
 #define COMMAND_SIGNAL "SIGNAL"
@@ -48,6 +49,28 @@ static void keep_memory(void)
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
 }
 
+// One descriptor a connection, and some for each socket and thread. With none left ZeroMQ takes no
+// connection and says nothing, so it must not come to that.
+static hx_err_t raise_files(hx_fault_t *fault)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return HX_OK;
+    }
+    if (limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+        (void)getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur < FILES_MIN) {
+        return hx_fault(fault, HX_E_UNSUPPORTED,
+                        "only %llu files may be open at once, at least %u are needed: raise the "
+                        "limit (ulimit -n, LimitNOFILE)",
+                        (unsigned long long)limit.rlim_cur, FILES_MIN);
+    }
+    return HX_OK;
+}
+
 hx_err_t node_prepare(hx_fault_t *fault)
 {
     int major, minor, patch;
@@ -62,11 +85,7 @@ hx_err_t node_prepare(hx_fault_t *fault)
     signals_of_ours(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
+    HX_TRY(raise_files(fault));
     setenv("ZSYS_SIGHANDLER", "false", 1);
     zsys_init();
     zsys_set_max_sockets(SOCKETS_MAX);

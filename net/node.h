@@ -39,13 +39,13 @@ typedef struct {
 
 // Call first in `main`, before any thread: CZMQ set up, its signal handling off, SIGPIPE ignored,
 // SIGINT and SIGTERM blocked for this thread and all that follow, the descriptor limit raised.
-// HX_E_UNSUPPORTED: the libzmq that was loaded is too old.
+// HX_E_UNSUPPORTED: the libzmq that was loaded is too old, or hardly any file may be opened.
 HX_MUST_USE hx_err_t node_prepare(hx_fault_t *fault);
 
-// Runs the nodes (all of one scheduler, whose name must resolve) until all have ended; a node that fails asks the others to stop. SIGINT and
-// SIGTERM reach every role as STEP_SIGNAL; a second one, or NODE_STOP_LIMIT, ends the process by
-// force with status 130. Returns the worst status (1 and 2 before 130 before 0); `end` (may be
-// NULL) has the reason that belongs to it.
+// Runs the nodes (all of one scheduler, whose name must resolve) until all have ended; a node that
+// fails asks the others to stop. SIGINT and SIGTERM reach every role as STEP_SIGNAL; a second one,
+// or NODE_STOP_LIMIT, ends the process by force with status 130. Returns the worst status (1 and 2
+// before 130 before 0); `end` (may be NULL) has the reason that belongs to it.
 int node_run(const node_conf_t *nodes, uint32_t count, node_end_t *end);
 
 hx_time_t node_now(void);  // CLOCK_MONOTONIC.

@@ -1,8 +1,8 @@
-// frame: any bytes are either refused or what the encoder would have written; and a session takes any
-// run of frames without coming apart.
+// frame: any bytes are either refused or what the encoder would have written; and a session takes
+// any run of frames without coming apart.
 //
-// The input is a list: two bytes with the size of a frame, the frame, two bytes with the size of its
-// piece (whose bytes do not matter).
+// The input is a list: two bytes with the size of a frame, the frame, two bytes with the size of
+// its piece (whose bytes do not matter).
 
 #include "net/session.h"
 

@@ -468,6 +468,102 @@ Test(link, unknown_name_is_told_in_time)
     cr_assert_eq(link_check_name("tcp://127.0.0.1:4000", NULL), HX_OK);
 }
 
+Test(link, many_clients_are_served_and_found_again_after_a_break)
+{
+    enum { CLIENTS = 40 };
+    end_t server;
+    end_t clients[CLIENTS];
+    const link_conf_t server_conf = conf_of(SERVER, true);
+    server = (end_t){.link = open_link(&server_conf)};
+    address_t address;
+    char endpoint[PLAN_ENDPOINT_MAX];
+    cr_assert(address_parse(link_data(server.link), &address));
+    proxy_t *proxy = proxy_new(address.port);
+    address.port = proxy_port(proxy);
+    cr_assert(address_print(&address, endpoint, sizeof endpoint));
+    for (uint32_t at = 0; at < CLIENTS; at++) {
+        const link_conf_t conf = conf_of(CLIENT + at, false);
+        clients[at] = (end_t){.link = open_link(&conf)};
+        link_dial(clients[at].link, SERVER, NULL, endpoint, now());
+    }
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t at = 0; at < CLIENTS; at++) {
+            const wire_msg_t msg = {.kind = WIRE_ACK, .block = at};
+            link_send(clients[at].link, SERVER, &msg, NULL, now());
+        }
+        for (const hx_time_t end = now() + HX_SEC(10);
+             now() < end && server.messages < (round + 1) * CLIENTS;) {
+            for (uint32_t at = 0; at < CLIENTS; at++) {
+                turn(&clients[at], 0);
+            }
+            turn(&server, HX_MS(1));
+        }
+        cr_assert_eq(server.messages, (round + 1) * CLIENTS);
+        proxy_cut(proxy);
+    }
+    cr_assert_eq(link_stats(server.link).peers, CLIENTS);
+    cr_assert_eq(server.lost, 0);
+    for (uint32_t at = 0; at < CLIENTS; at++) {
+        cr_assert_eq(clients[at].lost, 0);
+        link_destroy(&clients[at].link);
+    }
+    link_destroy(&server.link);
+    proxy_destroy(&proxy);
+}
+
+// --- keys -----------------------------------------------------------------------------------------
+
+static link_curve_t new_keys(const char *server_key)
+{
+    link_curve_t keys = {.public_key = ""};
+    cr_assert_eq(zmq_curve_keypair(keys.public_key, keys.secret_key), 0);
+    snprintf(keys.server_key, sizeof keys.server_key, "%s",
+             server_key ? server_key : keys.public_key);
+    return keys;
+}
+
+Test(link, right_key_gets_in_and_a_wrong_one_is_lost_in_time)
+{
+    zsys_init();
+    zsys_handler_set(NULL);
+    zactor_t *authority = zactor_new(zauth, NULL);
+    zstr_sendx(authority, "CURVE", CURVE_ALLOW_ANY, NULL);
+    zsock_wait(authority);
+    const link_curve_t server_keys = new_keys(NULL);
+    const link_curve_t right_keys = new_keys(server_keys.public_key);
+    const link_curve_t wrong_keys = new_keys(NULL);
+    link_conf_t conf = conf_of(SERVER, true);
+    conf.curve = &server_keys;
+    end_t server = {.link = open_link(&conf)};
+    conf = conf_of(CLIENT, false);
+    conf.curve = &right_keys;
+    end_t client = {.link = open_link(&conf)};
+    dial(&client, &server);
+    send_push(&client, SERVER, 0, 3000000);
+    cr_assert(reach(&client, &server, &server.messages, 1, HX_SEC(10)));
+    conf = conf_of(CLIENT + 1, false);
+    conf.curve = &wrong_keys;
+    end_t wrong = {.link = open_link(&conf)};
+    conf.id++;
+    conf.curve = NULL;
+    end_t plain = {.link = open_link(&conf)};
+    dial(&wrong, &server);
+    dial(&plain, &server);
+    send_push(&wrong, SERVER, 0, 10);
+    send_push(&plain, SERVER, 0, 10);
+    for (const hx_time_t end = now() + HX_SEC(4); now() < end;) {
+        turn(&plain, HX_MS(10));
+        turn_both(&wrong, &server);
+    }
+    cr_assert_eq(wrong.lost, 1);
+    cr_assert_eq(plain.lost, 1);
+    cr_assert_eq(server.messages, 1);
+    link_destroy(&wrong.link);
+    link_destroy(&plain.link);
+    close_pair(&client, &server);
+    zactor_destroy(&authority);
+}
+
 // --- nonsense
 // -------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -271,6 +272,15 @@ Test(node, role_that_cannot_be_made_ends_the_others, .timeout = 60)
     cr_assert_eq(run(&world, &end), 2);
     cr_assert_str_eq(end.reason, "the data file is missing");
     cr_assert_eq(world.signals, 1);
+}
+
+Test(node, too_few_files_are_refused_with_both_numbers)
+{
+    const struct rlimit few = {.rlim_cur = 100, .rlim_max = 100};
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    hx_fault_t fault = {{0}};
+    cr_assert_eq(node_prepare(&fault), HX_E_UNSUPPORTED);
+    cr_assert(strstr(fault.text, "100") && strstr(fault.text, "256"), "%s", fault.text);
 }
 
 // --- one role alone
