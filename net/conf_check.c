@@ -504,7 +504,7 @@ hx_err_t conf_check(const conf_t *conf, hx_fault_t *fault)
                       "this version: use 1");
     }
     const uint32_t known = conf->plan.cuts_count > 0 ? conf->plan.cuts_count : conf->plan.pipelines;
-    return known == CONF_AUTO ? HX_OK : conf_check_pipelines(conf, known, fault);
+    return conf_check_pipelines(conf, known == CONF_AUTO ? 1 : known, fault);
 }
 
 // ---------------------------------------------------------------- what is known later

@@ -195,6 +195,7 @@ Test(conf_check, one_contribution_needs_a_bound_of_at_least_the_pipelines)
     hx_fault_t fault;
     const char *const one = "plan\n    workers = 8\n    servers = 1\nsync\n    quorum = one\n";
     refuse(one, SETS("plan.pipelines=5"), SETS("sync.staleness = 4", "number of pipelines, 5"));
+    refuse(one, SETS("sync.staleness=0"), SETS("sync.staleness = 0", "number of pipelines, 1"));
     accept(one, SETS("plan.pipelines=4"), &conf);
     cr_expect_eq(conf_check_pipelines(&conf, 4, &fault), HX_OK);
     cr_expect_eq(conf_check_pipelines(&conf, 5, &fault), HX_E_ARG, "found by the planner");
