@@ -181,7 +181,7 @@ static bool parse(int argc, char **argv, args_t *args, options_t *options)
     const option_t list[] = {
         {"sizes", 0, OPTION_TEXT, "LIST", "bytes of a payload (4K,64K,1M,4M)", &args->sizes_text},
         {"transport", 0, OPTION_TEXT, "LIST", "tcp, ipc or both (tcp,ipc)", &args->transports_text},
-        {"seconds", 0, OPTION_REAL, "S", "of each measurement (1)", &args->seconds},
+        {"seconds", 0, OPTION_REAL, "S", "of each measurement (0.5)", &args->seconds},
         {"repeats", 0, OPTION_COUNT, "N", "measurements of each row, of which the median (3)",
          &args->repeats},
         {"json", 0, OPTION_FLAG, NULL, "one object on standard output", &args->json},
@@ -222,7 +222,7 @@ static bool parse(int argc, char **argv, args_t *args, options_t *options)
 int bench_net(int argc, char **argv)
 {
     args_t args = {
-        .sizes_text = "4K,64K,1M,4M", .transports_text = "tcp,ipc", .seconds = 1, .repeats = 3};
+        .sizes_text = "4K,64K,1M,4M", .transports_text = "tcp,ipc", .seconds = 0.5, .repeats = 3};
     options_t options;
     if (!parse(argc, argv, &args, &options)) {
         return options.status;

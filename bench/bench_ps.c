@@ -415,7 +415,7 @@ static bool parse(int argc, char **argv, args_t *args, options_t *options)
         {"workers", 0, OPTION_COUNT, "N", "workers that push and pull (1)", &args->workers},
         {"shards", 0, OPTION_COUNT, "N", "shards among which the blocks are dealt (1)",
          &args->shards},
-        {"seconds", 0, OPTION_REAL, "S", "of each measurement (1)", &args->seconds},
+        {"seconds", 0, OPTION_REAL, "S", "of each measurement (0.5)", &args->seconds},
         {"repeats", 0, OPTION_COUNT, "N", "measurements of each row, of which the median (3)",
          &args->repeats},
         {"json", 0, OPTION_FLAG, NULL, "one object on standard output", &args->json},
@@ -454,7 +454,7 @@ int bench_ps(int argc, char **argv)
 {
     args_t args = {.sizes_text = "64K,1M,4M",
                    .transports_text = "tcp,ipc",
-                   .seconds = 1,
+                   .seconds = 0.5,
                    .repeats = 3,
                    .workers = 1,
                    .shards = 1};
