@@ -414,20 +414,40 @@ static void on_time(sched_t *self, hx_time_t now, step_out_t *out)
     step_wake(out, self->until);
 }
 
+// Every line of metrics of a full disk fails: not each is said.
+static void say_failed(sched_t *self, const step_in_t *in, step_out_t *out)
+{
+    const bool summary = in->job.kind == SCHED_JOB_SUMMARY;
+    if (!summary && in->now < self->failed_at) {
+        self->failed_unsaid++;
+        return;
+    }
+    const char *const why = blob_size(in->blob) > 0 ? blob_data(in->blob) : NULL;
+    const int length = why ? (int)HX_MIN(blob_size(in->blob), 400u) : 0;
+    char more[64] = {0};
+    if (self->failed_unsaid > 0) {
+        snprintf(more, sizeof more, " (and %" PRIu64 " more since the last such line)",
+                 self->failed_unsaid);
+    }
+    step_note(out, STEP_ERROR, "%s: %.*s%s",
+              summary ? "the summary could not be written"
+                      : "a file of the run could not be written",
+              why ? length : (int)strlen(hx_strerror(in->error)),
+              why ? why : hx_strerror(in->error), more);
+    self->failed_unsaid = 0;
+    self->failed_at = in->now + SCHED_FAILED_EVERY;
+}
+
 static void on_job(sched_t *self, const step_in_t *in, step_out_t *out)
 {
+    if (in->error != HX_OK) {
+        say_failed(self, in, out);
+    }
     if (in->job.kind == SCHED_JOB_SUMMARY) {
         const bool written = in->error == HX_OK;
-        if (!written) {
-            step_note(out, STEP_ERROR, "the summary could not be written: %s",
-                      hx_strerror(in->error));
-        }
         self->phase = SCHED_OVER;
         const int status = written || self->status != 0 ? self->status : 1;
         step_stop(out, status, "%s", self->reason);
-    } else if (in->error != HX_OK) {
-        step_note(out, STEP_ERROR, "a file of the run could not be written: %s",
-                  hx_strerror(in->error));
     }
 }
 

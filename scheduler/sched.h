@@ -20,8 +20,8 @@ typedef struct sched sched_t;
 // How the line begins that says that STOP is out to all nodes.
 #define SCHED_ENDING "ending all nodes: "
 
-// Jobs. None has a result; `error` tells whether it worked. All are small; in the simulator all may
-// do nothing.
+// Jobs. `error` tells whether it worked; the result of one that did not is a line that says why. All
+// are small; in the simulator all may do nothing.
 typedef enum {
     // blob: one line of JSON (no newline), appended to metrics.jsonl.
     SCHED_JOB_METRICS = 1,
@@ -59,7 +59,7 @@ typedef struct {
     uint32_t servers_count;  // Processes, not shards.
     uint32_t shards;         // Of each server.
 
-    bool declared;  // Plan by declared speeds (profile_declared), not by measured ones.
+    bool declared;           // Plan by declared speeds (profile_declared), not by measured ones.
     hx_time_t join_timeout;  // Of each wait before the run.
     hx_time_t stop_timeout;  // From STOP_ASK until the lead's DONE.
     bool resume;             // From the newest checkpoint that a keeper names.

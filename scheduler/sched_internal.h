@@ -17,6 +17,7 @@
 #define SCHED_LINE_EVERY HX_SEC(1)     // Between two lines of progress.
 #define SCHED_LINK_TIMEOUT HX_SEC(40)  // Of one line: the worker gives each probe 5 s.
 #define SCHED_STOPPED_TIMEOUT HX_SEC(10)
+#define SCHED_FAILED_EVERY HX_SEC(10)   // Between two lines of files that cannot be written.
 #define SCHED_REFUSED_NAMES 16u         // Whose refusals are told apart,
 #define SCHED_REFUSED_EVERY HX_SEC(60)  // and how often each is said at most;
 #define SCHED_REFUSED_SPAN HX_SEC(20)   // so many lines in this time, whoever they are about.
@@ -64,6 +65,8 @@ struct sched {
     sched_refused_t refused[SCHED_REFUSED_NAMES];  // A ring.
     uint64_t refused_count;                        // Ever said.
     uint64_t refused_unsaid;                       // Since the last line.
+    hx_time_t failed_at;                           // No line of files before.
+    uint64_t failed_unsaid;
 
     sched_line_t *lines;
     uint32_t lines_count;

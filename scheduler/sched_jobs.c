@@ -20,6 +20,8 @@ struct sched_jobs {
     FILE *metrics;
     FILE *trace;
     bool trace_begun;  // An event was written: the next needs a comma.
+    bool trace_failed;
+    hx_fault_t fault;  // Of the job that is being done.
 };
 
 // The log's folder first, so that the run's is there too when it is locked.
@@ -66,9 +68,12 @@ void sched_jobs_destroy(sched_jobs_t **self_p)
     }
 }
 
-static hx_err_t last_error(void)
+// The line and the code for the call on a file of the run that just failed.
+static hx_err_t failed(sched_jobs_t *self, const char *file)
 {
-    return errno == ENOSPC || errno == EDQUOT ? HX_E_NOSPC : HX_E_IO;
+    const int error = errno;
+    return hx_fault(&self->fault, error == ENOSPC || error == EDQUOT ? HX_E_NOSPC : HX_E_IO,
+                    "%s/%s: cannot be written: %s", self->folder, file, strerror(error));
 }
 
 static void path_of(const sched_jobs_t *self, const char *file, char *out)
@@ -79,16 +84,17 @@ static void path_of(const sched_jobs_t *self, const char *file, char *out)
 }
 
 // Closes; what stdio still held may fail to be written here.
-static hx_err_t close_synced(FILE **file)
+static bool close_synced(FILE **file)
 {
     const bool written = fflush(*file) == 0 && fsync(fileno(*file)) == 0;
-    const hx_err_t err = written ? HX_OK : last_error();
+    const int error = errno;
     const bool closed = fclose(*file) == 0;
     *file = NULL;
-    return err != HX_OK ? err : closed ? HX_OK : last_error();
+    errno = written ? errno : error;
+    return written && closed;
 }
 
-static hx_err_t write_whole(const sched_jobs_t *self, const char *name, const blob_t *text)
+static hx_err_t write_whole(sched_jobs_t *self, const char *name, const blob_t *text)
 {
     char part[PATH_MAX];
     char path[PATH_MAX];
@@ -98,17 +104,19 @@ static hx_err_t write_whole(const sched_jobs_t *self, const char *name, const bl
     path_of(self, name, path);
     FILE *file = fopen(part, "w");
     if (!file) {
-        return last_error();
+        return failed(self, name);
     }
     const size_t size = blob_size(text);
     const bool written = fwrite(blob_data(text), 1, size, file) == size && fputc('\n', file) != EOF;
-    const hx_err_t failed = written ? HX_OK : last_error();
-    const hx_err_t closed = close_synced(&file);
-    if (failed != HX_OK || closed != HX_OK) {
+    const int error = errno;
+    const bool closed = close_synced(&file);
+    if (!written || !closed) {
+        errno = written ? errno : error;
+        const hx_err_t err = failed(self, name);
         unlink(part);
-        return failed != HX_OK ? failed : closed;
+        return err;
     }
-    return rename(part, path) == 0 ? HX_OK : last_error();
+    return rename(part, path) == 0 ? HX_OK : failed(self, name);
 }
 
 static hx_err_t write_metrics(sched_jobs_t *self, const blob_t *line)
@@ -118,13 +126,13 @@ static hx_err_t write_metrics(sched_jobs_t *self, const blob_t *line)
         path_of(self, "metrics.jsonl", path);
         self->metrics = fopen(path, self->resumed ? "a" : "w");
         if (!self->metrics) {
-            return last_error();
+            return failed(self, "metrics.jsonl");
         }
     }
     const size_t size = blob_size(line);
     const bool written = fwrite(blob_data(line), 1, size, self->metrics) == size &&
                          fputc('\n', self->metrics) != EOF && fflush(self->metrics) == 0;
-    return written ? HX_OK : last_error();
+    return written ? HX_OK : failed(self, "metrics.jsonl");
 }
 
 // ---- Trace: {"traceEvents": [...]}, processes numbered as nodes, named by metadata events ----
@@ -136,13 +144,13 @@ static hx_err_t put_event(sched_jobs_t *self, const json_t *event)
         path_of(self, "trace.json.tmp", path);
         self->trace = fopen(path, "w");
         if (!self->trace) {
-            return last_error();
+            return failed(self, "trace.json");
         }
         fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", self->trace);
     }
     fputs(self->trace_begun ? ",\n" : "", self->trace);
     self->trace_begun = true;
-    return json_dumpf(event, self->trace, JSON_COMPACT) == 0 ? HX_OK : last_error();
+    return json_dumpf(event, self->trace, JSON_COMPACT) == 0 ? HX_OK : failed(self, "trace.json");
 }
 
 static hx_err_t name_process(sched_jobs_t *self, uint32_t index, const blob_t *name)
@@ -192,8 +200,8 @@ static hx_err_t end_trace(sched_jobs_t *self)
     path_of(self, "trace.json.tmp", part);
     path_of(self, "trace.json", path);
     fputs("\n]}\n", self->trace);
-    HX_TRY(close_synced(&self->trace));
-    return rename(part, path) == 0 ? HX_OK : last_error();
+    return close_synced(&self->trace) && rename(part, path) == 0 ? HX_OK
+                                                                 : failed(self, "trace.json");
 }
 
 // ---- Dispatch ----
@@ -206,15 +214,27 @@ static hx_err_t show_plan(sched_jobs_t *self, const step_job_t *job)
         const bool written = fwrite(blob_data(job->blob), 1, size, stdout) == size &&
                              ((job->flags & 1) == 0 || fputc('\n', stdout) != EOF) &&
                              fflush(stdout) == 0;
-        return written ? HX_OK : last_error();
+        return written ? HX_OK
+                       : hx_fault(&self->fault, HX_E_IO, "standard output: cannot be written: %s",
+                                  strerror(errno));
     }
     return self->folder[0] ? write_whole(self, "plan.json", job->blob) : HX_OK;
 }
 
-hx_err_t sched_jobs_run(void *self_p, step_job_t *job, blob_t **result)
+// What is lost of the trace is said once: the rest would be without its beginning.
+static hx_err_t trace(sched_jobs_t *self, const step_job_t *job)
 {
-    sched_jobs_t *const self = self_p;
-    *result = NULL;
+    if (self->trace_failed) {
+        return HX_OK;
+    }
+    const hx_err_t err = job->flags & 1 ? name_process(self, job->index, job->blob)
+                                        : add_events(self, job->index, job->blob);
+    self->trace_failed = err == HX_E_IO || err == HX_E_NOSPC;
+    return err;
+}
+
+static hx_err_t run(sched_jobs_t *self, const step_job_t *job)
+{
     if (job->kind == SCHED_JOB_PLAN) {
         return show_plan(self, job);
     }
@@ -225,10 +245,9 @@ hx_err_t sched_jobs_run(void *self_p, step_job_t *job, blob_t **result)
     case SCHED_JOB_METRICS:
         return write_metrics(self, job->blob);
     case SCHED_JOB_TRACE:
-        return job->flags & 1 ? name_process(self, job->index, job->blob)
-                              : add_events(self, job->index, job->blob);
+        return trace(self, job);
     case SCHED_JOB_SUMMARY: {
-        const hx_err_t err = end_trace(self);
+        const hx_err_t err = self->trace_failed ? HX_OK : end_trace(self);
         const hx_err_t summary = write_whole(self, "summary.json", job->blob);
         return summary != HX_OK ? summary : err;
     }
@@ -236,4 +255,16 @@ hx_err_t sched_jobs_run(void *self_p, step_job_t *job, blob_t **result)
         HX_ASSERT(!"a job that is none");
         return HX_E_UNSUPPORTED;
     }
+}
+
+hx_err_t sched_jobs_run(void *self_p, step_job_t *job, blob_t **result)
+{
+    sched_jobs_t *const self = self_p;
+    *result = NULL;
+    self->fault.text[0] = '\0';
+    const hx_err_t err = run(self, job);
+    if (err != HX_OK && self->fault.text[0]) {
+        *result = blob_copy(self->fault.text, strlen(self->fault.text));
+    }
+    return err;
 }

@@ -35,13 +35,17 @@ static void tear_down(void)
 
 TestSuite(sched_jobs, .init = set_up, .fini = tear_down);
 
+static char why[512];  // The result of the last job.
+
 static hx_err_t run(step_job_t job, const char *text)
 {
     blob_t *blob = blob_copy(text, strlen(text));
     blob_t *result = NULL;
     job.blob = blob;
     const hx_err_t err = sched_jobs_run(jobs, &job, &result);
-    cr_assert_null(result);
+    snprintf(why, sizeof why, "%.*s", (int)blob_size(result),
+             result ? (const char *)blob_data(result) : "");
+    blob_release(&result);
     blob_release(&blob);
     return err;
 }
@@ -176,4 +180,18 @@ Test(sched_jobs, a_second_scheduler_is_told_who_has_the_folder)
     sched_jobs_destroy(&second);
     sched_jobs_destroy(&jobs);
     cr_assert_eq(sched_jobs_open(folder, &jobs, &fault), HX_OK, "%s", fault.text);
+}
+
+Test(sched_jobs, a_file_that_cannot_be_written_is_named_with_the_reason)
+{
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    cr_assert_eq(system(command), 0);
+    cr_assert_eq(run((step_job_t){.kind = SCHED_JOB_METRICS}, "{}"), HX_E_IO);
+    cr_assert(strstr(why, "one/metrics.jsonl: cannot be written: No such file"), "%s", why);
+    cr_assert_eq(run((step_job_t){.kind = SCHED_JOB_TRACE, .flags = 1}, "east/fast"), HX_E_IO);
+    cr_assert(strstr(why, "trace.json"), "%s", why);
+    cr_assert_eq(run((step_job_t){.kind = SCHED_JOB_TRACE}, "{}"), HX_OK, "it is said once");
+    cr_assert_eq(run((step_job_t){.kind = SCHED_JOB_SUMMARY}, "{}"), HX_E_IO);
+    cr_assert(strstr(why, "summary.json"), "%s", why);
 }

@@ -542,6 +542,30 @@ Test(sched, a_summary_that_cannot_be_written_is_no_success)
     cr_assert_eq(out.status, 1);
 }
 
+Test(sched, files_that_cannot_be_written_are_said_now_and_then)
+{
+    up_to_run();
+    const hx_time_t start = now;
+    uint32_t said = 0;
+    for (uint32_t commit = 0; commit < 300; commit++) {
+        now = start + HX_MS(100) * commit;
+        blob_t *blob = blob_copy("metrics.jsonl: no space", 23);
+        step(&(step_in_t){.kind = STEP_JOB,
+                          .job = {.kind = SCHED_JOB_METRICS},
+                          .error = HX_E_NOSPC,
+                          .blob = blob});
+        blob_release(&blob);
+        said += out.notes_count > 0;
+        if (commit == 0) {
+            ASSERT_NOTED("could not be written: metrics.jsonl: no space");
+        }
+        if (commit == 100) {
+            ASSERT_NOTED("and 99 more");
+        }
+    }
+    cr_assert_eq(said, 3);
+}
+
 Test(sched, a_lost_worker_is_a_warning_and_a_lost_server_the_end)
 {
     up_to_run();
