@@ -331,6 +331,21 @@ static hx_err_t move_latest(const char *run, const char *name, hx_fault_t *fault
     return checkpoint_sync(run, fault);
 }
 
+// First its name: what a kill leaves half removed must not look like a damaged checkpoint.
+static void remove_named(const char *run, uint64_t version)
+{
+    char name[64];
+    char path[CHECKPOINT_PATH_MAX];
+    char going[CHECKPOINT_PATH_MAX];
+    snprintf(name, sizeof name, CHECKPOINT_PREFIX "%" PRIu64 CHECKPOINT_TMP, version);
+    if (checkpoint_path(run, name, going, NULL) != HX_OK) {
+        return;
+    }
+    memcpy(path, going, sizeof path);
+    path[strlen(path) - strlen(CHECKPOINT_TMP)] = '\0';
+    checkpoint_remove(rename(path, going) == 0 ? going : path);
+}
+
 static void prune(const char *run, uint64_t newest, uint32_t keep)
 {
     checkpoint_entry_t *list = NULL;
@@ -339,12 +354,8 @@ static void prune(const char *run, uint64_t newest, uint32_t keep)
         return;
     }
     for (uint32_t at = keep; at < count; at++) {
-        char name[64];
-        char path[CHECKPOINT_PATH_MAX];
-        snprintf(name, sizeof name, CHECKPOINT_PREFIX "%" PRIu64, list[at].version);
-        if (list[at].readable && list[at].version != newest &&
-            checkpoint_path(run, name, path, NULL) == HX_OK) {
-            checkpoint_remove(path);
+        if (list[at].readable && list[at].version != newest) {
+            remove_named(run, list[at].version);
         }
     }
     free(list);

@@ -217,7 +217,7 @@ void lead_on_saved(lead_t *self, const step_in_t *in, step_out_t *out)
     }
     self->totals.saves_failed++;
     step_note(out, STEP_ERROR, "version %" PRIu64 " was not saved: %s", pin->version, in->msg.text);
-    if (self->phase == LEAD_FINAL && self->status == 0) {
+    if (self->phase == LEAD_FINAL && (self->status == 0 || self->status == 130)) {
         self->status = 1;
         snprintf(self->reason, sizeof self->reason, "the last checkpoint was not written: %.400s",
                  in->msg.text);
