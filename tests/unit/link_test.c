@@ -511,7 +511,7 @@ Test(link, many_clients_are_served_and_found_again_after_a_break)
     proxy_destroy(&proxy);
 }
 
-// --- keys -----------------------------------------------------------------------------------------
+// --- keys -----------------------------------------------------------------------------------
 
 static link_curve_t new_keys(const char *server_key)
 {
