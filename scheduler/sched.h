@@ -20,8 +20,8 @@ typedef struct sched sched_t;
 // How the line begins that says that STOP is out to all nodes.
 #define SCHED_ENDING "ending all nodes: "
 
-// Jobs. `error` tells whether it worked; the result of one that did not is a line that says why. All
-// are small; in the simulator all may do nothing.
+// Jobs. `error` tells whether it worked; the result of one that did not is a line that says why.
+// All are small; in the simulator all may do nothing.
 typedef enum {
     // blob: one line of JSON (no newline), appended to metrics.jsonl.
     SCHED_JOB_METRICS = 1,

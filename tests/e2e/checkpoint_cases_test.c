@@ -203,7 +203,7 @@ Test(checkpoint_cases, a_save_that_fails_is_an_error_line_and_training_goes_on, 
 
 // ---- C08: a kill in the middle of a save
 
-// The newest version that has its name, and how many others there are; what is named has a manifest.
+// The newest version that has its name, and how many there are; what is named has a manifest.
 static uint64_t newest(run_t *run, uint32_t *count)
 {
     char path[512];

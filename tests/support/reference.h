@@ -1,8 +1,8 @@
 // reference - what a run must have computed: the same model in one process on the same rows, with
 // sgd at one rate, no clipping, no decay; and how far a checkpoint is from it.
 //
-// (Under adamw a parameter whose true gradient is 0, such as the bias of a key, moves by the sign of
-// rounding errors, so two right programs differ there.)
+// (Under adamw a parameter whose true gradient is 0, such as the bias of a key, moves by the sign
+// of rounding errors, so two right programs differ there.)
 
 #ifndef REFERENCE_H
 #define REFERENCE_H
