@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <signal.h>
 
 #include "tests/support/run.h"
 
@@ -43,6 +44,29 @@ Test(resume, half_and_half_is_the_whole_to_the_bit, .timeout = 300)
     json_decref(summary);
     run_end(&whole);
     run_end(&halves);
+}
+
+// Whatever the moment of the Ctrl-C: a round is in the checkpoint whole or not at all.
+Test(resume, after_ctrl_c_is_the_whole_to_the_bit, .timeout = 300)
+{
+    const run_shape_t shape = {.sites = two_of_each};
+    const char *const sets[] = {"plan.stages=here:2;here:2", NULL};
+    run_t whole, parts;
+    run_begin(&whole, "whole", &shape);
+    run_begin(&parts, "parts", &shape);
+    cr_assert_eq(run_launch(&whole, sets, 120), 0);
+    static const uint64_t moments[] = {4, 11, 19};
+    for (size_t at = 0; at < sizeof moments / sizeof moments[0]; at++) {
+        const pid_t pid = run_start(&parts, "harmony-launch", "launch.log", sets);
+        cr_assert(run_reach(&parts, moments[at], 60), "it trains");
+        kill(pid, SIGINT);
+        const int status = run_wait(pid, 30);
+        cr_assert(status == 130 || status == 0, "status %d", status);
+    }
+    cr_assert_eq(run_launch(&parts, sets, 120), 0);
+    same_files(&whole, &parts);
+    run_end(&whole);
+    run_end(&parts);
 }
 
 Test(resume, on_another_number_of_servers_and_stages, .timeout = 300)
