@@ -73,7 +73,7 @@ static hx_err_t no_jobs(void *worker, step_job_t *job, blob_t **result)
     (void)worker;
     (void)job;
     (void)result;
-    HX_ASSERT(!"a job of a node that has none");
+    HX_ASSERT(false && "a job of a node that has none");
     return HX_E_ARG;
 }
 

@@ -328,7 +328,7 @@ sim_cluster_t *sim_cluster_new(const sim_cluster_conf_t *conf)
     self->next_id = 1000;
     hx_fault_t fault;
     if (model_open(&conf->model, &self->model, &fault) != HX_OK) {
-        HX_ASSERT(!"a model that cannot be");
+        HX_ASSERT(false && "a model that cannot be");
     }
     blocks_make(self->model, BLOCK_SIZE, &self->blocks);
     self->sim = sim_new(&conf->net);

@@ -21,7 +21,7 @@ static const profile_time_t *time_of(const profile_t *self, layer_kind_t kind)
     case LAYER_HEAD:
         return &self->head;
     }
-    HX_ASSERT(!"a kind of layer without a time");
+    HX_ASSERT(false && "a kind of layer without a time");
     return NULL;
 }
 

@@ -393,7 +393,7 @@ static uint32_t worker_of(const field_t *field, node_id_t id)
             return worker;
         }
     }
-    HX_ASSERT(!"a plan with a worker that the planner does not know");
+    HX_ASSERT(false && "a plan with a worker that the planner does not know");
     return UINT32_MAX;
 }
 

@@ -252,7 +252,7 @@ static hx_err_t run(sched_jobs_t *self, const step_job_t *job)
         return summary != HX_OK ? summary : err;
     }
     default:
-        HX_ASSERT(!"a job that is none");
+        HX_ASSERT(false && "a job that is none");
         return HX_E_UNSUPPORTED;
     }
 }

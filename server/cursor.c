@@ -71,7 +71,7 @@ static uint32_t find_open(const cursor_t *self, row_range_t range)
             return at;
         }
     }
-    HX_ASSERT(!"a range that is leased");
+    HX_ASSERT(false && "a range that is leased");
     return 0;
 }
 

@@ -185,7 +185,7 @@ static hx_err_t run(keeper_jobs_t *self, const step_job_t *job, blob_t **result_
         checkpoint_abandon(&self->writer);
         return HX_OK;
     }
-    HX_ASSERT(!"a job kind of ours");
+    HX_ASSERT(false && "a job kind of ours");
     return HX_E_ARG;
 }
 

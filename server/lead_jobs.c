@@ -65,7 +65,7 @@ hx_err_t lead_jobs_run(void *self_p, step_job_t *job, blob_t **result_p)
         err = journal_append(self->journal, job->blob, &fault);
         break;
     default:
-        HX_ASSERT(!"a job of the lead");
+        HX_ASSERT(false && "a job of the lead");
     }
     if (err != HX_OK) {
         *result_p = blob_copy(fault.text, strlen(fault.text));

@@ -204,7 +204,7 @@ void ps_shard_sum_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     // Each is finite and their sum is not: there is no telling which of them is to blame.
     prepare_t prepare = {0};
     if (payload_prepare_decode(round->payload, &prepare) != HX_OK) {
-        HX_ASSERT(!"a payload that was decoded before");
+        HX_ASSERT(false && "a payload that was decoded before");
     }
     uint64_t *const attempts = hx_new(HX_MAX(prepare.members_count, 1u), sizeof *attempts);
     for (uint32_t at = 0; at < prepare.members_count; at++) {

@@ -98,6 +98,6 @@ hx_err_t shard_jobs_run(void *self_, step_job_t *job, blob_t **result_p)
         return ps_store_read(self->store, job->index, job->part, job->flags & SHARD_READ_EXACT,
                              job->version, result_p);
     }
-    HX_ASSERT(!"a job kind of ours");
+    HX_ASSERT(false && "a job kind of ours");
     return HX_E_ARG;
 }

@@ -60,7 +60,7 @@ ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
         conf.weighting = CONF_WEIGHTING_POLY;
         break;
     default:
-        HX_ASSERT(!"a mode that is a value of this rule");
+        HX_ASSERT(false && "a mode that is a value of this rule");
     }
     return conf;
 }
@@ -342,7 +342,7 @@ double ssaw_lambda(const ssaw_conf_t *conf, uint32_t lag)
     case CONF_WEIGHTING_HINGE:  // Xie et al. 2019, with the bend at half the bound.
         return tau <= bend ? 1 : 1 / (1 + conf->alpha * (tau - bend));
     }
-    HX_ASSERT(!"a weighting");
+    HX_ASSERT(false && "a weighting");
     return 0;
 }
 

@@ -128,7 +128,7 @@ static blob_t *take_stash(stage_jobs_t *self, const step_job_t *job, uint32_t ki
             return entry.blob;
         }
     }
-    HX_ASSERT(!"an operation's message is in the stash");
+    HX_ASSERT(false && "an operation's message is in the stash");
     return NULL;
 }
 
@@ -157,7 +157,7 @@ static uint32_t find_set(const stage_jobs_t *self, bool used, const step_job_t *
             return set;
         }
     }
-    HX_ASSERT(!"a schedule keeps no more microbatches alive than there are sets");
+    HX_ASSERT(false && "a schedule keeps no more microbatches alive than there are sets");
     return 0;
 }
 
@@ -332,7 +332,7 @@ hx_err_t stage_jobs_run(stage_jobs_t *self, step_job_t *job, blob_t **result, hx
     case WORKER_JOB_DROP:
         return run_drop(self, job);
     default:
-        HX_ASSERT(!"a job of a stage");
+        HX_ASSERT(false && "a job of a stage");
         return HX_E_UNSUPPORTED;
     }
 }

@@ -15,7 +15,7 @@ static uint32_t lowest_layer(const model_t *model, const seat_t *seat, uint32_t 
             }
         }
     }
-    HX_ASSERT(!"the group is one of the stage's");
+    HX_ASSERT(false && "the group is one of the stage's");
     return seat->layer_first;
 }
 

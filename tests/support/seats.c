@@ -81,7 +81,7 @@ plan_t seats_plan(const seats_conf_t *conf, const model_t *model)
     hx_fault_t fault = {{0}};
     if (plan_check(&plan, model, &fault) != HX_OK) {
         fprintf(stderr, "seats: %s\n", fault.text);
-        HX_ASSERT(!"a plan of a test passes the check");
+        HX_ASSERT(false && "a plan of a test passes the check");
     }
     return plan;
 }
