@@ -45,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) {
         return 0;
     }
-    blob_t *blob = blob_copy(data + 1, size - 1);
+    // The very bytes, not a copy with room behind it: a sanitizer sees a read beyond the end.
+    blob_t *blob = blob_wrap((void *)(uintptr_t)(data + 1), size - 1, NULL, NULL);
     blob_t *back = again(data[0] % 6, blob);
     if (back) {
         HX_ASSERT(blob_size(back) == blob_size(blob));
