@@ -69,6 +69,8 @@ void roster_heard(roster_t *self, node_id_t id, hx_time_t now)
     roster_entry_t *const entry = roster_find(self, id);
     if (entry) {
         entry->heard_at = now;
+        entry->answered = entry->answered || entry->asked;
+        entry->asked = false;
     }
 }
 

@@ -15,6 +15,8 @@ typedef struct {
     uint64_t checkpoint;  // Keepers: newest checkpoint's version + 1; 0: none.
     hx_time_t joined_at;
     hx_time_t heard_at;  // Its newest message.
+    bool asked;          // Whether it still lives, since another node wants its name,
+    bool answered;       // and it does.
     bool gone;           // Lost, or left.
     bool stopped;        // Said STOPPED.
     bool profiled;

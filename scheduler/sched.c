@@ -259,6 +259,29 @@ static void refuse(sched_t *self, const step_in_t *in, const char *why, step_out
     self->refused_unsaid = 0;
 }
 
+// Another node wants a name that is in the roster: its holder may have died and come back as this
+// one, which only its silence tells. It is asked once; the newcomer, who repeats itself, waits until
+// the holder has answered or is lost.
+static bool wait_for_holder(sched_t *self, const wire_msg_t *msg, step_out_t *out)
+{
+    roster_entry_t *const holder = roster_find_name(&self->roster, msg->name);
+    if (!holder) {
+        return false;
+    }
+    if (holder->answered) {
+        holder->answered = false;
+        return false;
+    }
+    if (!holder->asked) {
+        holder->asked = true;
+        const wire_msg_t probe = {.kind = WIRE_PROBE};
+        step_send(out, holder->node.id, &probe, NULL);
+        step_note(out, STEP_INFO, "another node wants to be %s: asking the first whether it lives",
+                  holder->node.name);
+    }
+    return true;
+}
+
 static void on_register(sched_t *self, const step_in_t *in, step_out_t *out)
 {
     const wire_msg_t *const msg = &in->msg;
@@ -276,8 +299,11 @@ static void on_register(sched_t *self, const step_in_t *in, step_out_t *out)
     snprintf(entry.node.control, sizeof entry.node.control, "%s", msg->control);
     snprintf(entry.node.data, sizeof entry.node.data, "%s", msg->data);
     hx_fault_t fault = {{0}};
-    if (check_register(self, msg, &fault) != HX_OK ||
-        roster_join(&self->roster, &entry, in->now, &fault) != HX_OK) {
+    const hx_err_t err = check_register(self, msg, &fault);
+    if (err == HX_OK && wait_for_holder(self, msg, out)) {
+        return;
+    }
+    if (err != HX_OK || roster_join(&self->roster, &entry, in->now, &fault) != HX_OK) {
         refuse(self, in, fault.text, out);
         return;
     }

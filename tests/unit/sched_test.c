@@ -288,7 +288,6 @@ Test(sched, refuses_what_does_not_belong_and_names_both_sides)
     msg = registration(PLAN_WORKER, "west", "odd");
     msg.hash2 = 1;
     refused(msg, "\"east/fast\" has 000000000000da7a, you have 0000000000000001");
-    refused(registration(PLAN_WORKER, "east", "fast"), "the name \"east/fast\" is taken");
     refused(registration(PLAN_SCHEDULER, "west", "odd"), "needs a role");
     msg = registration(PLAN_WORKER, "", "odd");
     refused(msg, "site \"\"");
@@ -296,6 +295,28 @@ Test(sched, refuses_what_does_not_belong_and_names_both_sides)
     hear(FAST, registration(PLAN_WORKER, "east", "fast"));
     cr_assert(sent(FAST, WIRE_WELCOME));
     cr_assert_null(sent(FAST, WIRE_REFUSED));
+}
+
+Test(sched, a_name_is_taken_only_while_its_holder_answers)
+{
+    begin();
+    join_workers();
+    for (int again = 0; again < 2; again++) {
+        hear(STRANGER, registration(PLAN_WORKER, "east", "fast"));
+        cr_assert_null(sent(STRANGER, WIRE_REFUSED));
+        cr_assert_null(sent(STRANGER, WIRE_WELCOME));
+        cr_assert(sent(FAST, WIRE_PROBE));
+        hear(STRANGER, registration(PLAN_WORKER, "east", "fast"));
+        cr_assert_eq(out.sends_count, 0, "it was asked already");
+        hear(FAST, (wire_msg_t){.kind = WIRE_PROBED});
+        refused(registration(PLAN_WORKER, "east", "fast"), "the name \"east/fast\" is taken");
+    }
+    // The holder is dead: who comes after it gets its name as soon as that is known.
+    hear(STRANGER, registration(PLAN_WORKER, "east", "fast"));
+    step(&(step_in_t){.kind = STEP_LOST, .peer = FAST});
+    hear(STRANGER, registration(PLAN_WORKER, "east", "fast"));
+    cr_assert(sent(STRANGER, WIRE_WELCOME));
+    cr_assert_null(sent(STRANGER, WIRE_REFUSED));
 }
 
 Test(sched, a_node_lost_before_the_start_leaves_and_may_come_back)
