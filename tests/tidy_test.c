@@ -29,7 +29,6 @@ static const exception_t IO[] = {
     {"tensor/backend_cpu.c", "threads, processors, memory of the device"},
     {"tensor/cpu_attention.c", "threads of the device"},
     {"tensor/cpu_gemm.c", "threads of the device, OpenBLAS"},
-    {"tensor/cpu_ops.c", "threads of the device"},
     {"tensor/cpu_ops.c", "threads of the device, through backend_cpu"},
     {"model/model_file.c", "reads and writes model files"},
     {"net/address.c", "resolves names, asks for routes and holders of ports"},
@@ -206,50 +205,96 @@ static bool is_pure(const tree_file_t *file)
            !ends_with(file->path, "_main.c") && !LISTED(IO, file->path);
 }
 
-static void object_of(const tree_file_t *file, char *out, size_t out_size)
+// One line of `nm -A libhx_net.a`: of which object, of which kind ('U' undefined, capitals global).
+typedef struct {
+    char folder[16];
+    char stem[64];
+    char kind;
+    char *name;
+} symbol_t;
+
+typedef struct {
+    symbol_t *symbols;
+    size_t count;
+} symbols_t;
+
+// ".../libhx_net.a:conf.c.o:                 U free"
+static void take_symbol(const char *line, void *self)
 {
-    snprintf(out, out_size, "%s/%s/CMakeFiles/hx_%s.dir/%s.c.o", HX_BINARY_DIR, file->folder,
-             file->folder, file->stem);
+    symbols_t *const symbols = self;
+    symbol_t symbol = {0};
+    const char *const name = strrchr(line, ' ');
+    const char *const library = strstr(line, "/libhx_");
+    if (!name || name - line < 2 || !library ||
+        sscanf(library, "/libhx_%15[a-z].a:%63[^.].c.o:", symbol.folder, symbol.stem) != 2) {
+        return;
+    }
+    symbol.kind = name[-1];
+    symbol.name = strdup(name + 1);
+    HX_ASSERT(symbol.name);
+    symbols->symbols = hx_grow(symbols->symbols, symbols->count + 1, sizeof symbol);
+    symbols->symbols[symbols->count++] = symbol;
+}
+
+static symbols_t read_symbols(void)
+{
+    static const char *const folders[] = {"tensor", "model",     "net",  "server",
+                                          "worker", "scheduler", "bench"};
+    symbols_t symbols = {0};
+    for (size_t index = 0; index < HX_COUNT(folders); index++) {
+        char command[1024];
+        snprintf(command, sizeof command, "nm -A '%s/%s/libhx_%s.a'", HX_BINARY_DIR, folders[index],
+                 folders[index]);
+        cr_expect(tree_command(command, take_symbol, &symbols), "%s failed: is the tree built?",
+                  command);
+    }
+    return symbols;
+}
+
+static void free_symbols(symbols_t *symbols)
+{
+    for (size_t index = 0; index < symbols->count; index++) {
+        free(symbols->symbols[index].name);
+    }
+    free(symbols->symbols);
+}
+
+static bool is_of(const symbol_t *symbol, const tree_file_t *file)
+{
+    return strcmp(symbol->folder, file->folder) == 0 && strcmp(symbol->stem, file->stem) == 0;
 }
 
 typedef struct {
-    char **names;
+    const char **names;  // Borrowed from symbols; sorted.
     size_t count;
 } names_t;
 
-static void take_name(const char *line, void *self)
-{
-    names_t *const names = self;
-    const char *const name = strrchr(line, ' ');
-    if (name) {
-        names->names = hx_grow(names->names, names->count + 1, sizeof *names->names);
-        names->names[names->count] = strdup(name + 1);
-        HX_ASSERT(names->names[names->count]);
-        names->count++;
-    }
-}
-
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void free_names(names_t *names)
+// What pure files define for others.
+static names_t defined_by_pure(const symbols_t *symbols)
 {
-    for (size_t index = 0; index < names->count; index++) {
-        free(names->names[index]);
+    names_t names = {0};
+    for (size_t file = 0; file < the_tree.files_count; file++) {
+        bool built = false;
+        for (size_t at = 0; is_pure(&the_tree.files[file]) && at < symbols->count; at++) {
+            const symbol_t *const symbol = &symbols->symbols[at];
+            if (is_of(symbol, &the_tree.files[file])) {
+                built = true;
+                if (symbol->kind != 'U' && isupper((unsigned char)symbol->kind)) {
+                    names.names = hx_grow(names.names, names.count + 1, sizeof *names.names);
+                    names.names[names.count++] = symbol->name;
+                }
+            }
+        }
+        cr_expect(built || !is_pure(&the_tree.files[file]), "%s is in no library",
+                  the_tree.files[file].path);
     }
-    free(names->names);
-}
-
-static void symbols_of(const tree_file_t *file, const char *options, names_t *names)
-{
-    char object[1024];
-    char command[1200];
-    object_of(file, object, sizeof object);
-    snprintf(command, sizeof command, "nm %s '%s'", options, object);
-    cr_expect(tree_command(command, take_name, names), "%s failed: is the whole tree built?",
-              command);
+    qsort(names.names, names.count, sizeof *names.names, compare_names);
+    return names;
 }
 
 static bool matches(const char *const *patterns, size_t count, const char *name)
@@ -274,36 +319,33 @@ static bool is_of_compiler(const char *name)
     return matches(patterns, HX_COUNT(patterns), name);
 }
 
-static void check_purity(const tree_file_t *file, const names_t *ours)
+static void check_purity(const tree_file_t *file, const symbols_t *symbols, const names_t *ours)
 {
-    names_t wanted = {0};
-    symbols_of(file, "-u", &wanted);
-    for (size_t index = 0; index < wanted.count; index++) {
-        const char *const name = wanted.names[index];
-        const bool own =
-            bsearch(&name, ours->names, ours->count, sizeof *ours->names, compare_names) != NULL;
-        cr_expect(own || is_of_compiler(name) || matches(SHARED, HX_COUNT(SHARED), name) ||
-                      matches(PURE_SYMBOLS, HX_COUNT(PURE_SYMBOLS), name),
-                  "%s calls %s, which is not for pure files", file->path, name);
+    for (size_t at = 0; at < symbols->count; at++) {
+        const symbol_t *const symbol = &symbols->symbols[at];
+        if (symbol->kind != 'U' || !is_of(symbol, file)) {
+            continue;
+        }
+        const bool own = bsearch(&symbol->name, ours->names, ours->count, sizeof *ours->names,
+                                 compare_names) != NULL;
+        cr_expect(own || is_of_compiler(symbol->name) ||
+                      matches(SHARED, HX_COUNT(SHARED), symbol->name) ||
+                      matches(PURE_SYMBOLS, HX_COUNT(PURE_SYMBOLS), symbol->name),
+                  "%s calls %s, which is not for pure files", file->path, symbol->name);
     }
-    free_names(&wanted);
 }
 
 Test(tidy, pure_files_call_nothing_impure)
 {
-    names_t ours = {0};
+    symbols_t symbols = read_symbols();
+    names_t ours = defined_by_pure(&symbols);
     for (size_t file = 0; file < the_tree.files_count; file++) {
         if (is_pure(&the_tree.files[file])) {
-            symbols_of(&the_tree.files[file], "-g --defined-only", &ours);
+            check_purity(&the_tree.files[file], &symbols, &ours);
         }
     }
-    qsort(ours.names, ours.count, sizeof *ours.names, compare_names);
-    for (size_t file = 0; file < the_tree.files_count; file++) {
-        if (is_pure(&the_tree.files[file])) {
-            check_purity(&the_tree.files[file], &ours);
-        }
-    }
-    free_names(&ours);
+    free(ours.names);
+    free_symbols(&symbols);
 }
 
 Test(tidy, exceptions_name_files_that_exist)
@@ -511,58 +553,6 @@ Test(tidy, every_file_is_built)
                   file->path);
     }
     free(commands);
-}
-
-typedef struct {
-    const char *program;
-    char *page;
-    size_t options;
-} manual_t;
-
-// "  -s, --site SITE   ..." of a help text: the page must have it too.
-static void check_option(const char *line, void *self)
-{
-    manual_t *const manual = self;
-    const char *const start = strstr(line, "--");
-    if (line[0] != ' ' || !start || strspn(line, " -abcdefghijklmnopqrstuvwxyz,") < 6 ||
-        !islower((unsigned char)start[2])) {
-        return;
-    }
-    char escaped[128] = "";
-    size_t used = 0;
-    for (const char *at = start; *at == '-' || islower((unsigned char)*at); at++) {
-        used +=
-            (size_t)snprintf(escaped + used, sizeof escaped - used, *at == '-' ? "\\-" : "%c", *at);
-        cr_assert_lt(used, sizeof escaped);
-    }
-    manual->options++;
-    cr_expect(strstr(manual->page, escaped), "docs/man/%s.1 does not have %.*s", manual->program,
-              (int)strcspn(start, " "), start);
-}
-
-static void check_manual(const tree_file_t *main_file)
-{
-    char program[128];
-    char path[1024];
-    char command[1200];
-    snprintf(program, sizeof program, "harmony-%.*s",
-             (int)(strlen(main_file->stem) - strlen("_main")), main_file->stem);
-    snprintf(path, sizeof path, "%s/docs/man/%s.1", HX_SOURCE_DIR, program);
-    manual_t manual = {.program = program, .page = tree_text(path)};
-    cr_assert(manual.page, "%s has no page in docs/man", program);
-    snprintf(command, sizeof command, "'%s/bin/%s' --help", HX_BINARY_DIR, program);
-    cr_expect(tree_command(command, check_option, &manual), "%s failed", command);
-    cr_expect_geq(manual.options, 4, "%s --help shows %zu options", program, manual.options);
-    free(manual.page);
-}
-
-Test(tidy, every_program_has_a_page_with_its_options)
-{
-    for (size_t index = 0; index < the_tree.files_count; index++) {
-        if (ends_with(the_tree.files[index].path, "_main.c")) {
-            check_manual(&the_tree.files[index]);
-        }
-    }
 }
 
 Test(tidy, every_folder_says_what_lives_there)
