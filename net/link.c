@@ -248,6 +248,32 @@ static void list_sources(link_t *self)
     }
 }
 
+// When a line has to be looked at again. `*lost` becomes true if it is silent for too long.
+static hx_time_t watch_line(link_t *self, link_line_t *line, hx_time_t now, bool *lost)
+{
+    const bool met = session_met(line->session);
+    if (session_lost(line->session, now)) {
+        *lost = true;
+        if (!met) {
+            hx_log_warn("no answer from %s within %" PRId64
+                        " s: is that program running, is its port open to this machine?",
+                        line->endpoint, self->conf.connect_timeout / HX_SEC(1));
+        }
+        return now;
+    }
+    link_watch_address(self, line, now);
+    const bool can = line->dialled ? line->dealer != NULL : line->route.size > 0;
+    hx_time_t wake =
+        can && !line->blocked ? session_wake(line->session) : session_lost_at(line->session);
+    if (line->blocked) {
+        wake = HX_MIN(wake, line->retry_at);
+    }
+    if (line->dialled && !met && line->addresses.count != 1) {
+        wake = HX_MIN(wake, line->plugged_at + LINK_NEXT_ADDRESS);
+    }
+    return wake;
+}
+
 // Loses peers that are silent for too long; gives back when to look again.
 static hx_time_t watch(link_t *self, hx_time_t now)
 {
@@ -259,18 +285,9 @@ static hx_time_t watch(link_t *self, hx_time_t now)
         bool lost = false;
         for (frame_channel_t channel = FRAME_CONTROL; channel < FRAME_CHANNELS; channel++) {
             link_line_t *const line = &peer->lines[channel];
-            if (!line->session) {
-                continue;
-            }
-            session_excuse(line->session, pause, now);
-            lost = lost || session_lost(line->session, now);
-            link_watch_address(self, line, now);
-            const bool can = line->dialled ? line->dealer != NULL : line->route.size > 0;
-            const hx_time_t due = can && !line->blocked ? session_wake(line->session)
-                                                        : session_lost_at(line->session);
-            wake = HX_MIN(wake, line->blocked ? HX_MIN(due, line->retry_at) : due);
-            if (line->dialled && !session_met(line->session) && line->addresses.count != 1) {
-                wake = HX_MIN(wake, line->plugged_at + LINK_NEXT_ADDRESS);
+            if (line->session) {
+                session_excuse(line->session, pause, now);
+                wake = HX_MIN(wake, watch_line(self, line, now, &lost));
             }
         }
         if (lost) {
