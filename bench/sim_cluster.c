@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/commit_laws.h"
 #include "bench/sim_jobs.h"
 #include "net/payload.h"
 #include "scheduler/sched.h"
@@ -21,6 +22,7 @@
 #define CONF_HASH 77u
 #define DATA_HASH 88u
 #define SERVER_MAX 64u
+#define CLIP 1.0
 
 typedef enum { OWN_SCHED, OWN_LEAD, OWN_KEEPER, OWN_SHARD, OWN_WORKER } own_kind_t;
 
@@ -31,15 +33,20 @@ typedef struct {
     node_id_t id;
 } own_t;
 
+// What the checker remembers of a shard.
+typedef struct {
+    node_id_t id;
+    uint64_t applied;  // Version.
+    double squares;    // Of its newest yes: the sum over its blocks.
+} shard_t;
+
 // What the checker remembers.
 typedef struct {
-    uint64_t version;                      // The newest COMMIT seen,
-    uint64_t applied_by[SERVER_MAX * 16];  // and how far each shard is.
-    node_id_t shards[SERVER_MAX * 16];
+    record_t last;  // Of the newest COMMIT seen.
+    shard_t shards[SERVER_MAX * 16];
     uint32_t shards_count;
-    uint8_t *rows;  // Times that each row was committed or skipped.
+    uint8_t *rows;  // Times that each row was committed.
     uint64_t rows_room;
-    uint64_t tokens;
 } laws_t;
 
 struct sim_cluster {
@@ -70,6 +77,11 @@ static void broken(sim_cluster_t *self, const char *format, ...)
     va_end(args);
 }
 
+static optim_schedule_t schedule_of(const sim_cluster_conf_t *conf)
+{
+    return (optim_schedule_t){.lr = 1e-3, .lr_final_ratio = 0.1, .total_tokens = conf->tokens};
+}
+
 static void mark_rows(sim_cluster_t *self, uint64_t first, uint64_t end)
 {
     laws_t *const laws = &self->laws;
@@ -86,88 +98,100 @@ static void mark_rows(sim_cluster_t *self, uint64_t first, uint64_t end)
     }
 }
 
-// The record's own books must agree with what was seen committed or skipped.
+// Every row below the mark was committed or skipped, and every range above it committed.
 static void check_books(sim_cluster_t *self, const record_t *record)
 {
-    uint64_t at = record->low_water;
-    for (uint32_t index = 0; index < record->committed_count; index++) {
-        const row_range_t *const range = &record->committed[index];
-        if (range->first <= at || range->end <= range->first) {
-            broken(self, "books of version %" PRIu64 ": range %" PRIu64 " touches or overlaps",
-                   record->version, range->first);
+    uint32_t skipped = 0;
+    uint32_t range = 0;
+    const uint64_t end = record->committed_count > 0
+                             ? record->committed[record->committed_count - 1].end
+                             : record->low_water;
+    for (uint64_t row = 0; row < end; row++) {
+        while (skipped < record->skipped_count && record->skipped[skipped].end <= row) {
+            skipped++;
         }
-        at = range->end;
-        for (uint64_t row = range->first; row < range->end; row++) {
-            if (row >= self->laws.rows_room || !self->laws.rows[row]) {
-                broken(self, "books of version %" PRIu64 " have row %" PRIu64 ", never committed",
-                       record->version, row);
-            }
+        while (range < record->committed_count && record->committed[range].end <= row) {
+            range++;
+        }
+        const bool left = skipped < record->skipped_count && record->skipped[skipped].first <= row;
+        const bool above = range < record->committed_count && record->committed[range].first <= row;
+        const bool seen = row < self->laws.rows_room && self->laws.rows[row] > 0;
+        if ((row < record->low_water || above) && seen == left) {
+            broken(self, "books of version %" PRIu64 " have row %" PRIu64 ", %s", record->version,
+                   row, seen ? "committed and skipped" : "never committed");
         }
     }
 }
 
-static void check_members(sim_cluster_t *self, const record_t *record)
+static void count_members(sim_cluster_t *self, const record_t *record)
 {
     sim_report_t *const report = &self->report;
-    double weights = 0;
-    uint64_t rows = 0, tokens = 0;
     for (uint32_t at = 0; at < record->members_count; at++) {
         const round_member_t *const member = &record->members[at];
         mark_rows(self, member->row_first, member->row_first + member->rows);
-        weights += member->weight;
-        rows += member->rows;
-        tokens += member->tokens;
+        report->rows += member->rows;
         report->lag_max = HX_MAX(report->lag_max, member->lag);
         report->lag_sum += member->lag;
-        if (member->lag > self->conf.ssaw.staleness) {
-            broken(self, "version %" PRIu64 " took lag %" PRIu32 ", the bound is %" PRIu32,
-                   record->version, member->lag, self->conf.ssaw.staleness);
-        }
-        if (!(member->weight > 0)) {
-            broken(self, "version %" PRIu64 ": weight %g", record->version, member->weight);
-        }
-    }
-    if (record->members_count > 0 && fabs(weights - 1) > 1e-9) {
-        broken(self, "version %" PRIu64 ": weights sum to %.12g", record->version, weights);
-    }
-    const uint64_t total =
-        (self->conf.tokens + self->conf.model.context - 1) / self->conf.model.context;
-    report->rows += rows;
-    const bool full =
-        self->conf.ssaw.staleness == 0 && self->conf.ssaw.quorum_rows == self->conf.ssaw.batch_rows;
-    if (full && rows != self->conf.ssaw.batch_rows && report->rows != total) {
-        broken(self, "round %" PRIu64 " has %" PRIu64 " rows, not N", record->version, rows);
     }
     report->contributions += record->members_count;
-    self->laws.tokens += tokens;
-    if (record->tokens != self->laws.tokens) {
-        broken(self, "version %" PRIu64 " says %" PRIu64 " tokens, %" PRIu64 " were applied",
-               record->version, record->tokens, self->laws.tokens);
+    report->tokens = record->tokens;
+    report->commits++;
+}
+
+static void check_record(sim_cluster_t *self, const record_t *record)
+{
+    laws_t *const laws = &self->laws;
+    const optim_schedule_t schedule = schedule_of(&self->conf);
+    const commit_laws_t rules = {.ssaw = &self->conf.ssaw,
+                                 .schedule = &schedule,
+                                 .clip = CLIP,
+                                 .context = self->conf.model.context};
+    char text[160];
+    if (!commit_laws_hold(&rules, &laws->last, record, text, sizeof text)) {
+        broken(self, "version %" PRIu64 ": %s", record->version, text);
+    }
+    double squares = 0;
+    for (uint32_t at = 0; at < laws->shards_count; at++) {
+        squares += laws->shards[at].squares;
+        if (laws->shards[at].applied + 1 < record->version) {
+            broken(self, "COMMIT %" PRIu64 " while a shard is at %" PRIu64, record->version,
+                   laws->shards[at].applied);
+        }
+    }
+    if (fabs(record->norm - sqrt(squares)) > 1e-9 * record->norm) {
+        broken(self, "version %" PRIu64 ": norm %.12g, the votes' is %.12g", record->version,
+               record->norm, sqrt(squares));
     }
 }
 
-static void check_new_version(sim_cluster_t *self, const step_send_t *send)
+static void on_commit(sim_cluster_t *self, const step_send_t *send)
 {
-    laws_t *const laws = &self->laws;
     record_t record = {0};
-    if (payload_record_decode(send->blob, &record) != HX_OK) {
-        broken(self, "a COMMIT without a readable record");
+    if (payload_record_decode(send->blob, &record) != HX_OK ||
+        record.version != send->msg.version) {
+        broken(self, "a COMMIT without a readable record of its version");
+        record_destroy(&record);
         return;
     }
-    if (record.version != laws->version + 1 || record.version != send->msg.version) {
-        broken(self, "version %" PRIu64 " follows %" PRIu64, record.version, laws->version);
-    }
-    for (uint32_t at = 0; at < laws->shards_count; at++) {
-        if (laws->applied_by[at] + 1 < record.version) {
-            broken(self, "COMMIT %" PRIu64 " while a shard is at %" PRIu64, record.version,
-                   laws->applied_by[at]);
+    check_record(self, &record);
+    count_members(self, &record);
+    check_books(self, &record);
+    record_destroy(&self->laws.last);
+    self->laws.last = record;
+}
+
+static double sum_of(const blob_t *blob)
+{
+    double *values = NULL;
+    uint32_t count = 0;
+    double sum = 0;
+    if (payload_doubles_decode(blob, &values, &count) == HX_OK) {
+        for (uint32_t at = 0; at < count; at++) {
+            sum += values[at];
         }
     }
-    laws->version = record.version;
-    self->report.commits++;
-    check_members(self, &record);
-    check_books(self, &record);
-    record_destroy(&record);
+    free(values);
+    return sum;
 }
 
 static void look(void *looker, hx_time_t now, node_id_t from, const step_send_t *send)
@@ -175,14 +199,15 @@ static void look(void *looker, hx_time_t now, node_id_t from, const step_send_t 
     sim_cluster_t *const self = looker;
     laws_t *const laws = &self->laws;
     (void)now;
-    if (send->msg.kind == WIRE_COMMIT && send->msg.version > laws->version) {
-        check_new_version(self, send);
+    if (send->msg.kind == WIRE_COMMIT && send->msg.version > laws->last.version) {
+        on_commit(self, send);
     }
-    if (send->msg.kind == WIRE_APPLIED) {
-        for (uint32_t at = 0; at < laws->shards_count; at++) {
-            if (laws->shards[at] == from) {
-                laws->applied_by[at] = HX_MAX(laws->applied_by[at], send->msg.version);
-            }
+    for (uint32_t at = 0; at < laws->shards_count; at++) {
+        shard_t *const shard = &laws->shards[at];
+        if (shard->id == from && send->msg.kind == WIRE_APPLIED) {
+            shard->applied = HX_MAX(shard->applied, send->msg.version);
+        } else if (shard->id == from && send->msg.kind == WIRE_VOTE && send->msg.flags & 1) {
+            shard->squares = sum_of(send->blob);
         }
     }
 }
@@ -199,6 +224,7 @@ static own_t *add(sim_cluster_t *self, own_kind_t kind, node_id_t id)
         .jitter = self->conf.jitter,
         .hiccup_chance = self->conf.hiccup_chance,
         .hiccup_factor = self->conf.hiccup_factor,
+        .blanks = self->conf.blanks,
         .nonfinite = self->conf.nonfinite,
         .save_failure = self->conf.save_failure,
     };
@@ -245,7 +271,7 @@ static void add_server(sim_cluster_t *self, uint32_t server, hx_rng_t *rng)
         own_t *const own = add(self, OWN_SHARD, made.member.id);
         own->role = ps_shard_new(&made);
         own->work.shard = own->role;
-        self->laws.shards[self->laws.shards_count++] = own->id;
+        self->laws.shards[self->laws.shards_count++].id = own->id;
         sim_add(self->sim, made.member.name, own->id, ps_shard_step, own->role, sim_shard_job,
                 &own->work, at);
     }
@@ -254,8 +280,8 @@ static void add_server(sim_cluster_t *self, uint32_t server, hx_rng_t *rng)
         .member = member_of(self, PLAN_LEAD, site, name),
         .block_size = BLOCK_SIZE,
         .ssaw = conf->ssaw,
-        .schedule = {.lr = 1e-3, .lr_final_ratio = 0.1, .total_tokens = conf->tokens},
-        .clip = 1.0,
+        .schedule = schedule_of(conf),
+        .clip = CLIP,
         .tokens = conf->tokens,
         .valid_rows = 8,
         .valid_every = conf->valid_every,
@@ -372,6 +398,7 @@ void sim_cluster_destroy(sim_cluster_t **self_p)
         }
     }
     free(self->laws.rows);
+    record_destroy(&self->laws.last);
     blocks_destroy(&self->blocks);
     model_destroy(&self->model);
     free(self);
@@ -402,7 +429,6 @@ void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report)
     own->time = sim_now(self->sim);
     own->messages = sim_messages(self->sim);
     own->trace_hash = sim_trace_hash(self->sim);
-    own->tokens = self->laws.tokens;
     const char *reason = "";
     own->status = sim_status(self->sim, NODE_SCHEDULER, &reason);
     snprintf(own->reason, sizeof own->reason, "%s", reason);
@@ -482,6 +508,7 @@ sim_cluster_conf_t sim_cluster_random(uint64_t seed)
     conf.checkpoint_every = (uint32_t)hx_rng_below(&rng, 6);
     conf.valid_every = (uint32_t)hx_rng_below(&rng, 6);
     conf.save_failure = hx_rng_below(&rng, 4) == 0 ? 0.2 : 0;
+    conf.blanks = (uint32_t)hx_rng_below(&rng, 3);
     conf.nonfinite = hx_rng_below(&rng, 8) == 0 ? 0.002 : 0;
     return conf;
 }

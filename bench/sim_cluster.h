@@ -21,6 +21,7 @@ typedef struct {
     double jitter;
     double hiccup_chance;
     double hiccup_factor;
+    uint32_t blanks;      // Tokens of each row that have no target.
     double nonfinite;     // Chance that a gradient part is not finite.
     double save_failure;  // Chance that a checkpoint cannot be written.
     uint32_t sites;       // Workers and servers are dealt to them in turn; at least 1.
@@ -62,11 +63,10 @@ node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server);
 // Runs to the end, or until `limit` of virtual time, and says what happened. Laws that are checked
 // as the run goes on:
 //
-// - a range of rows is committed at most once, and the books of every record partition the rows;
-// - no committed contribution has a lag above the bound;
-// - versions follow one another; weights are positive and sum to 1; tokens add up;
+// - a row is committed at most once, and the books of every record have what was committed;
+// - every record is what the rules make of its members (bench/commit_laws.h), and its norm that of
+//   the votes;
 // - a shard is never sent a COMMIT of v + 2 before all have applied v + 1;
-// - under staleness 0 and a full quorum every round but the last has exactly N rows;
 // - no message goes where nobody dialled; the run ends before the limit.
 void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report);
 

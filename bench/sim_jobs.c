@@ -80,7 +80,7 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
         if (job->part < model_layers_count(self->model)) {
             *result = blob_virtual(boundary_size(self, job));
         } else {
-            job->tokens = (uint64_t)job->rows * context;
+            job->tokens = (uint64_t)job->rows * (context - self->blanks);
             job->value = 2.0 * (double)job->tokens;
         }
         break;
@@ -104,12 +104,12 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
     return HX_OK;
 }
 
-static blob_t *votes(const sim_work_t *self)
+static blob_t *votes(const sim_work_t *self, hx_rng_t *rng)
 {
     const uint32_t count = ps_shard_info(self->shard).blocks;
     double *const sums = hx_new(count, sizeof *sums);
     for (uint32_t at = 0; at < count; at++) {
-        sums[at] = 1.0;
+        sums[at] = 0.1 * hx_rng_unit(rng);  // Some rounds are clipped, some are not.
     }
     blob_t *const blob = payload_doubles_encode(sums, count);
     free(sums);
@@ -128,7 +128,7 @@ hx_err_t sim_shard_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t 
         }
         break;
     case SHARD_JOB_SUM:
-        *result = votes(self);
+        *result = votes(self, rng);
         bytes = 4.0 * (double)model_params_count(self->model);
         break;
     case SHARD_JOB_APPLY:

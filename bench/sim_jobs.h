@@ -18,6 +18,7 @@ typedef struct {
     double jitter;            // A job takes 1 + jitter x (0..1) times its time.
     double hiccup_chance;     // Chance that a job takes
     double hiccup_factor;     // this many times its time.
+    uint32_t blanks;          // Tokens of each row that have no target.
     double nonfinite;         // Chance that a part holds a value that is not finite.
     double save_failure;      // Chance that a checkpoint cannot be written.
     const ps_shard_t *shard;  // Shards only.
