@@ -14,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONSENSE_LINES 10u          // Further nonsense is noted at debug.
-#define NAMES_MAX 4u                // In a line that says for whom it waits.
-#define INCARNATION_MAX (1u << 23)  // Attempts have room for more.
+#define NONSENSE_LINES 10u  // Further nonsense is noted at debug.
 
 // ---- small things
 

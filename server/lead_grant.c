@@ -377,7 +377,8 @@ void lead_on_ready(lead_t *self, const step_in_t *in, step_out_t *out)
         lead_nonsense(self, in, out, fault);
         return;
     }
-    if (seat->last && !isfinite(in->msg.loss)) {
+    // Of an evaluation it is the answer; of training the gradients are not to be used.
+    if (seat->last && !lease->eval && !isfinite(in->msg.loss)) {
         lead_close(self, lease, WIRE_CLOSED_NONFINITE, in->now, out);
         return;
     }

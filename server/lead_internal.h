@@ -198,7 +198,7 @@ struct lead {
 
     lead_round_t round;
     lead_pin_t pin;
-    uint64_t saved_version;  // Saved, or being saved, or resumed from.
+    uint64_t saved_version;  // The newest that was saved, or the one resumed from.
     bool save_due;
     bool eval_due;
     ssaw_verdict_t verdict_noted;

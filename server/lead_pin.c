@@ -174,7 +174,6 @@ void lead_pin_start(lead_t *self, bool pinned, bool save, bool evaluate, step_ou
     }
     if (save) {
         HX_ASSERT(self->record);
-        self->saved_version = self->version;
         const wire_msg_t msg = {.kind = WIRE_SAVE, .version = self->version};
         step_send(out, self->plan.nodes[self->plan.keeper].id, &msg, self->record);
         step_note(out, STEP_DEBUG, "version %" PRIu64 " is to be saved", self->version);
@@ -212,6 +211,7 @@ void lead_on_saved(lead_t *self, const step_in_t *in, step_out_t *out)
     }
     pin->saving = false;
     if (in->msg.flags & 1) {
+        self->saved_version = pin->version;
         step_note(out, STEP_INFO, "version %" PRIu64 " is saved", pin->version);
         return;
     }

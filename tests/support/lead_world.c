@@ -185,8 +185,8 @@ static void make_lead(lead_world_t *self)
                    .model = self->model},
         .block_size = BLOCK_SIZE,
         .ssaw = conf->ssaw,
-        .schedule = {.lr = 0.01, .lr_final_ratio = 0.1},
-        .clip = 1,
+        .schedule = WORLD_SCHEDULE,
+        .clip = WORLD_CLIP,
         .tokens = conf->tokens,
         .seconds = conf->seconds,
         .valid_rows = conf->valid_rows,
@@ -258,6 +258,7 @@ lead_world_t *lead_world_new(const lead_world_conf_t *conf)
     self->committed = hx_new(ROWS_MAX, sizeof *self->committed);
     self->open_in = hx_new(ROWS_MAX, sizeof *self->open_in);
     self->open_at = hx_new(ROWS_MAX, sizeof *self->open_at);
+    self->used = hx_new(ROWS_MAX, sizeof *self->used);
     self->trace = hx_new(TRACE_MAX, 1);
     self->granted_at = HX_TIME_NEVER;
     self->tick_at = HX_TIME_NEVER;
@@ -284,12 +285,14 @@ void lead_world_destroy(lead_world_t **self_p)
     }
     lead_destroy(&self->lead);
     plan_destroy(&self->plan);
+    blocks_destroy(&self->blocks);
     model_destroy(&self->model);
     record_destroy(&self->report.last);
     free(self->events);
     free(self->committed);
     free(self->open_in);
     free(self->open_at);
+    free(self->used);
     free(self->trace);
     free(self);
 }

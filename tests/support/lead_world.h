@@ -46,7 +46,9 @@ typedef struct {
     uint32_t stop_status;
     node_id_t silent;        // It never acknowledges the plan; NODE_NONE: nobody.
     hx_err_t journal_error;  // Of every append.
-    bool save_fails;
+    uint64_t saves_failing;  // So many saves fail before one works.
+    bool blind;              // The loss of held-out rows is not finite.
+    bool sparse;             // Rows have fewer targets than tokens.
 } lead_world_conf_t;
 
 typedef struct {

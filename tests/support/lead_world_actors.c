@@ -4,9 +4,15 @@
 #include "tests/support/lead_world_state.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 // ---- shards and keeper
+
+double lead_world_square(uint32_t block, uint64_t round)
+{
+    return (round % 2 == 0 ? 1e-4 : 1) / (3.0 + block);
+}
 
 static void vote(lead_world_t *self, uint32_t shard, const wire_msg_t *prepare, const blob_t *blob)
 {
@@ -36,11 +42,14 @@ static void vote(lead_world_t *self, uint32_t shard, const wire_msg_t *prepare, 
     own->round = prepare->round;
     prepare_destroy(&members);
     double squares[4096];
-    for (uint32_t at = 0; at < own->blocks_count; at++) {
-        squares[at] = 1.0 / (1 + shard);
+    uint32_t count = 0;
+    for (uint32_t at = 0; at < self->blocks.count; at++) {
+        if (self->plan.group_shard[self->blocks.blocks[at].group] == shard) {
+            squares[count++] = lead_world_square(at, prepare->round);
+        }
     }
     blob_t *answer = refused != 0 ? payload_attempts_encode(&refused, 1)
-                                  : payload_doubles_encode(squares, own->blocks_count);
+                                  : payload_doubles_encode(squares, count);
     const wire_msg_t msg = {.kind = WIRE_VOTE,
                             .incarnation = prepare->incarnation,
                             .round = prepare->round,
@@ -75,10 +84,10 @@ static void shard_hears(lead_world_t *self, uint32_t shard, const step_in_t *in)
 
 static void keeper_hears(lead_world_t *self, const step_in_t *in)
 {
-    wire_msg_t msg = {
-        .kind = WIRE_SAVED, .version = in->msg.version, .flags = !self->conf.save_fails};
+    const bool fails = self->report.saves < self->conf.saves_failing;
+    wire_msg_t msg = {.kind = WIRE_SAVED, .version = in->msg.version, .flags = !fails};
     if (in->msg.kind == WIRE_SAVE) {
-        snprintf(msg.text, sizeof msg.text, "%s", self->conf.save_fails ? "disk full" : "");
+        snprintf(msg.text, sizeof msg.text, "%s", fails ? "disk full" : "");
         self->report.saves++;
         lead_world_deliver(self, WORLD_KEEPER, &msg, NULL);
     }
@@ -142,15 +151,20 @@ void lead_world_ready(lead_world_t *self, uint32_t index, uint64_t attempt)
         const bool last = index % self->conf.stages + 1 == self->conf.stages;
         // In a world without chance it used what it was told to start from.
         const uint64_t spread = self->conf.jitter > 0 ? newest - work->base : 0;
+        const uint64_t targets = self->conf.sparse ? 1 + work->row_first % 3 : WORLD_CONTEXT;
         work->ready = true;
         work->word = (wire_msg_t){
             .kind = WIRE_READY,
             .attempt = attempt,
             .epoch = 1,
             .version = work->eval ? work->base : work->base + hx_rng_below(&self->rng, spread + 1),
-            .tokens = last ? work->rows * WORLD_CONTEXT : 0,
-            .loss = last ? 3.0 * work->rows * WORLD_CONTEXT : 0,
+            .tokens = last ? work->rows * targets : 0,
+            .loss = last ? 3.0 * (double)(work->rows * targets) : 0,
         };
+        if (last && work->eval && self->conf.blind) {
+            work->word.loss = (double)NAN;
+        }
+        lead_world_note_ready(self, work->eval ? ROWS_MAX : work->row_first, &work->word);
     }
     lead_world_say(self, WORLD_WORKER + index, &work->word, NULL);
     lead_world_push(self, (event_t){.kind = AGAIN_READY,

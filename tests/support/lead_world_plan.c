@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "model/blocks.h"
-
 static plan_node_t node_of(node_id_t id, plan_role_t role)
 {
     plan_node_t node = {.id = id, .role = role};
@@ -76,10 +74,5 @@ void lead_world_plan(lead_world_t *self)
     for (uint32_t at = 0; at < plan->groups_count; at++) {
         plan->group_shard[at] = at % conf->shards;
     }
-    blocks_t blocks;
-    blocks_make(self->model, BLOCK_SIZE, &blocks);
-    for (uint32_t at = 0; at < blocks.count; at++) {
-        self->shards[plan->group_shard[blocks.blocks[at].group]].blocks_count++;
-    }
-    blocks_destroy(&blocks);
+    blocks_make(self->model, BLOCK_SIZE, &self->blocks);
 }

@@ -7,6 +7,7 @@
 #ifndef LEAD_WORLD_STATE_H
 #define LEAD_WORLD_STATE_H
 
+#include "model/blocks.h"
 #include "tensor/hx_rng.h"
 #include "tests/support/lead_world.h"
 
@@ -17,6 +18,9 @@
 #define ROWS_MAX (1u << 16)
 #define KINDS_MAX 128u
 #define AGAIN HX_SEC(2)
+#define WORLD_CLIP 1.0
+#define WORLD_SCHEDULE \
+    ((optim_schedule_t){.lr = 0.01, .lr_final_ratio = 0.1, .warmup_tokens = 20u * WORLD_CONTEXT})
 
 typedef enum { TO_LEAD, TO_ACTOR, JOB, TICK, DEATH, AGAIN_READY } event_kind_t;
 
@@ -32,7 +36,6 @@ typedef struct {
 typedef struct {
     uint64_t version;
     uint64_t round;  // Already voted on.
-    uint32_t blocks_count;
 } shard_t;
 
 // A worker's lease; attempt 0: the place is free.
@@ -55,6 +58,7 @@ typedef struct {
 struct world {
     lead_world_conf_t conf;
     model_t *model;
+    blocks_t blocks;
     plan_t plan;
     lead_t *lead;
     hx_rng_t rng;
@@ -69,7 +73,8 @@ struct world {
     worker_t workers[WORLD_PIPELINES_MAX * WORLD_STAGES_MAX];
     bool *committed;    // By row.
     uint64_t *open_in;  // By row: the attempt that it is leased under; 0: none.
-    uint32_t *open_at;  // By row: the pipeline of that attempt.
+    uint32_t *open_at;  // By row: the pipeline of that attempt,
+    uint64_t *used;     // and the oldest version that its members said they used.
     uint64_t last_attempt;
     hx_time_t committed_at;
     hx_time_t granted_at;  // First grant of training; HX_TIME_NEVER: not yet.
@@ -95,6 +100,8 @@ void lead_world_hear(lead_world_t *self, node_id_t actor, const step_in_t *in);
 void lead_world_ready(lead_world_t *self, uint32_t worker, uint64_t attempt);
 void lead_world_die(lead_world_t *self, uint32_t worker);
 bool lead_world_hung(const lead_world_t *self, uint32_t pipeline);
+// What the shard of a block votes in a round: its sum of squares. Every other round is clipped.
+double lead_world_square(uint32_t block, uint64_t round);
 
 // lead_world_plan.c
 void lead_world_plan(lead_world_t *self);
@@ -102,6 +109,8 @@ void lead_world_plan(lead_world_t *self);
 // lead_world_laws.c
 void lead_world_broken(lead_world_t *self, const char *format, ...) HX_PRINTF(2, 3);
 bool lead_world_is_bad(const lead_world_t *self, const round_member_t *member);
+// A READY of this attempt was said; the rows are its lease's.
+void lead_world_note_ready(lead_world_t *self, uint64_t row_first, const wire_msg_t *ready);
 void lead_world_check_grant(lead_world_t *self, const wire_msg_t *grant, node_id_t to);
 void lead_world_check_closed(lead_world_t *self, const wire_msg_t *closed);
 void lead_world_check_record(lead_world_t *self, const record_t *record);

@@ -53,6 +53,7 @@ static lead_world_conf_t random_world(uint64_t seed, conf_mode_t mode)
     conf.delay_min = HX_US(100);
     conf.delay_max = HX_MS(1 + (hx_time_t)hx_rng_below(&rng, 40));
     conf.jitter = hx_rng_unit(&rng);
+    conf.sparse = hx_rng_below(&rng, 2);
     conf.tokens = (40 + hx_rng_below(&rng, 100)) * WORLD_CONTEXT;
     conf.valid_rows = hx_rng_below(&rng, 3) * 7;
     conf.valid_every = 1 + (uint32_t)hx_rng_below(&rng, 9);

@@ -260,12 +260,45 @@ Test(lead, failing_save_is_counted_and_told)
 {
     lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_BSP, 8, WORLD_CONTEXT, 0), 80);
     conf.checkpoint_every = 3;
-    conf.save_fails = true;
+    conf.saves_failing = UINT64_MAX;
     lead_world_t *world = lead_world_new(&conf);
     const lead_world_report_t *const report = lead_world_run(world, LIMIT);
     cr_assert_eq(report->rows_committed, 80, "training goes on");
     cr_assert_eq(report->status, 1);
     cr_assert(strstr(report->reason, "disk full"), "%s", report->reason);
+    lead_world_destroy(&world);
+}
+
+// The newest version was asked to be saved, in vain; that does not count as saved.
+Test(lead, save_that_failed_is_tried_again_at_the_end)
+{
+    lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_BSP, 8, WORLD_CONTEXT, 0), 8000);
+    conf.checkpoint_every = 3;
+    conf.row_time[0] = conf.row_time[1] = HX_SEC(2);
+    conf.stop_at = HX_MS(24500);  // Commit 3 is at 24.1 s; the next leases outlast the grace.
+    conf.saves_failing = 1;
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+    cr_assert_str_empty(report->broken);
+    cr_assert(report->done);
+    cr_assert_eq(report->last.version, 3);
+    cr_assert_eq(report->saves, 2);
+    lead_world_destroy(&world);
+}
+
+Test(lead, evaluation_that_is_not_finite_is_told_and_not_repeated)
+{
+    lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_BSP, 8, WORLD_CONTEXT, 0), 80);
+    conf.valid_rows = 21;
+    conf.blind = true;
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+    goes_well(report, 80);
+    cr_assert_eq(report->evaluations, 2, "before and after");
+    cr_assert_eq(report->view.dropped, 0);
+    json_t *const totals = totals_of(report);
+    cr_assert(json_is_null(json_object_get(totals, "valid_loss")));
+    json_decref(totals);
     lead_world_destroy(&world);
 }
 
