@@ -8,6 +8,7 @@
 
 #define WORD_EVERY HX_SEC(5)
 #define LOUD_REFUSALS 100u
+#define NOT_WRITTEN UINT64_MAX
 
 // What becomes of an array while it is saved.
 typedef enum { ITEM_NONE, ITEM_ASKED, ITEM_ARRIVED, ITEM_WRITTEN } item_t;
@@ -23,6 +24,7 @@ typedef struct {
     bool active;
     bool finishing;
     uint64_t version;
+    uint64_t serial;   // Jobs of an earlier save, even of the same version, do not count.
     uint8_t *items;    // item_t of (blocks, arrays)
     uint32_t count;    // Arrays in all,
     uint32_t asked;    // asked for so far, in order,
@@ -44,8 +46,7 @@ struct keeper {
     uint32_t parked_count;
     uint32_t parked_room;
     save_t save;
-    bool answered;  // `answer` is that to the last SAVE.
-    wire_msg_t answer;
+    uint64_t written_version;  // Of the newest checkpoint written; NOT_WRITTEN: none.
     uint64_t saved;
     uint64_t failed;
     uint64_t served;
@@ -58,6 +59,7 @@ keeper_t *keeper_new(const keeper_conf_t *conf)
     HX_ASSERT(conf->arrays >= 1 && conf->arrays <= 3);
     keeper_t *const self = hx_new(1, sizeof *self);
     self->conf = *conf;
+    self->written_version = NOT_WRITTEN;
     member_init(&self->member, &conf->member);
     blocks_make(conf->member.model, conf->block_size, &self->blocks);
     self->save.count = self->blocks.count * conf->arrays;
@@ -242,15 +244,12 @@ static void on_read(keeper_t *self, const step_in_t *in, step_out_t *out)
 
 // --- saving ---
 
-static void answer_save(keeper_t *self, uint64_t version, const char *why, step_out_t *out)
+// `why` not; NULL: it is written.
+static void answer_save(const keeper_t *self, uint64_t version, const char *why, step_out_t *out)
 {
-    self->answered = true;
-    self->answer =
-        (wire_msg_t){.kind = WIRE_SAVED, .version = version, .flags = why == NULL ? 1 : 0};
-    if (why) {
-        snprintf(self->answer.text, sizeof self->answer.text, "%s", why);
-    }
-    step_send(out, member_lead(&self->member), &self->answer, NULL);
+    wire_msg_t msg = {.kind = WIRE_SAVED, .version = version, .flags = why == NULL ? 1 : 0};
+    snprintf(msg.text, sizeof msg.text, "%s", why ? why : "");
+    step_send(out, member_lead(&self->member), &msg, NULL);
 }
 
 static void fail_save(keeper_t *self, const char *why, step_out_t *out)
@@ -283,14 +282,37 @@ static void go_on(keeper_t *self, step_out_t *out)
     }
     if (save->written == save->count && !save->finishing) {
         save->finishing = true;
-        const step_job_t job = {.kind = KEEPER_JOB_FINISH, .version = save->version};
+        const step_job_t job = {
+            .kind = KEEPER_JOB_FINISH, .version = save->version, .attempt = save->serial};
         step_run(out, &job);
     }
 }
 
-static void on_save(keeper_t *self, const step_in_t *in, step_out_t *out)
+static void begin_save(keeper_t *self, uint64_t version, blob_t *record, hx_time_t now,
+                       step_out_t *out)
 {
     save_t *const save = &self->save;
+    save->active = true;
+    save->finishing = false;
+    save->version = version;
+    save->serial++;
+    save->asked = 0;
+    save->written = 0;
+    save->begun_at = now;
+    save->word_at = now + WORD_EVERY;
+    for (uint32_t at = 0; at < save->count; at++) {
+        save->items[at] = ITEM_NONE;
+    }
+    const step_job_t job = {
+        .kind = KEEPER_JOB_BEGIN, .version = version, .attempt = save->serial, .blob = record};
+    step_run(out, &job);
+    go_on(self, out);
+}
+
+// Every SAVE of the lead gets an answer: it waits for one.
+static void on_save(keeper_t *self, const step_in_t *in, step_out_t *out)
+{
+    const save_t *const save = &self->save;
     const uint64_t version = in->msg.version;
     if (!self->chosen || in->peer != member_lead(&self->member)) {
         refuse(self, in, out, "not from the lead of the plan");
@@ -300,28 +322,16 @@ static void on_save(keeper_t *self, const step_in_t *in, step_out_t *out)
     if (save->active && save->version == version) {
         return;  // The end of it is the answer.
     }
-    if (self->answered && self->answer.version == version) {
-        step_send(out, in->peer, &self->answer, NULL);
-        return;
+    if (version == self->written_version) {
+        answer_save(self, version, NULL, out);
+    } else if (!self->open || save->active || !blob_data(in->blob)) {
+        const char *const why =
+            save->active ? "another checkpoint is being written" : "not ready, or malformed";
+        refuse(self, in, out, why);
+        answer_save(self, version, why, out);
+    } else {
+        begin_save(self, version, in->blob, in->now, out);
     }
-    if (!self->open || save->active || !blob_data(in->blob)) {
-        refuse(self, in, out,
-               save->active ? "another checkpoint is being written" : "not ready, or malformed");
-        return;
-    }
-    save->active = true;
-    save->finishing = false;
-    save->version = version;
-    save->asked = 0;
-    save->written = 0;
-    save->begun_at = in->now;
-    save->word_at = in->now + WORD_EVERY;
-    for (uint32_t at = 0; at < save->count; at++) {
-        save->items[at] = ITEM_NONE;
-    }
-    const step_job_t job = {.kind = KEEPER_JOB_BEGIN, .version = version, .blob = in->blob};
-    step_run(out, &job);
-    go_on(self, out);
 }
 
 // VALUE or NO_VALUE.
@@ -361,6 +371,7 @@ static void on_value(keeper_t *self, const step_in_t *in, step_out_t *out)
         .index = msg->block,
         .part = msg->part,
         .version = save->version,
+        .attempt = save->serial,
         .blob = in->blob,
     };
     step_run(out, &job);
@@ -370,7 +381,7 @@ static void on_value(keeper_t *self, const step_in_t *in, step_out_t *out)
 static void on_save_job(keeper_t *self, const step_in_t *in, step_out_t *out)
 {
     save_t *const save = &self->save;
-    if (!save->active || in->job.version != save->version) {
+    if (!save->active || in->job.attempt != save->serial) {
         return;  // Given up meanwhile.
     }
     if (in->error != HX_OK) {
@@ -385,6 +396,7 @@ static void on_save_job(keeper_t *self, const step_in_t *in, step_out_t *out)
         go_on(self, out);
     } else if (in->job.kind == KEEPER_JOB_FINISH) {
         save->active = false;
+        self->written_version = save->version;
         self->saved++;
         step_note(out, STEP_INFO, "checkpoint of version %" PRIu64 " written in %.1f s",
                   save->version, (double)(in->now - save->begun_at) / 1e9);
