@@ -34,33 +34,48 @@ static void complain(link_t *self, const char *source, const char *what, hx_time
         found->unsaid++;
         return;
     }
-    hx_log_warn("a message from %s was dropped: %s (and %" PRIu64 " more since the last such line)",
-                source[0] ? source : "?", what, found->unsaid);
+    char more[64] = {0};
+    if (found->unsaid > 0) {
+        snprintf(more, sizeof more, " (and %" PRIu64 " more since the last such line)",
+                 found->unsaid);
+    }
+    hx_log_warn("a message from %s was dropped: %s%s", source[0] ? source : "?", what, more);
     found->said_at = now;
     found->unsaid = 0;
 }
 
-// Tells the sender of a frame that its acquaintance is over. Not too often: it could be anybody.
-static void say_bye(link_t *self, zsock_t *socket, const link_route_t *route, const frame_t *to,
-                    hx_time_t now)
+// Answers of this kind go to anybody, so not too many.
+static bool may_answer(link_t *self, hx_time_t now)
 {
     self->stats.strangers++;
     if (now - self->byes_since >= HX_SEC(1)) {
         self->byes_since = now;
         self->byes = 0;
     }
-    if (to->type == FRAME_BYE || ++self->byes > BYES_A_SECOND) {
-        return;
-    }
-    const session_out_t out = {.frame = {.type = FRAME_BYE,
-                                         .channel = to->channel,
-                                         .from = self->conf.id,
-                                         .boot = link_random(),
-                                         .to = to->from,
-                                         .to_boot = to->boot}};
+    return ++self->byes <= BYES_A_SECOND;
+}
+
+static void send_bye(zsock_t *socket, const link_route_t *route, frame_t bye)
+{
+    const session_out_t out = {.frame = bye};
     uint8_t head[FRAME_HEAD_MAX];
-    const size_t size = frame_encode(&out.frame, head);
+    const size_t size = frame_encode(&bye, head);
     (void)link_socket_send(socket, route, head, size, &out);  // Lost: it will be said again.
+}
+
+// Tells the sender of a frame that its acquaintance is over.
+static void say_bye(link_t *self, zsock_t *socket, const link_route_t *route, const frame_t *to,
+                    hx_time_t now)
+{
+    if (may_answer(self, now) && to->type != FRAME_BYE) {
+        send_bye(socket, route,
+                 (frame_t){.type = FRAME_BYE,
+                           .channel = to->channel,
+                           .from = self->conf.id,
+                           .boot = link_random(),
+                           .to = to->from,
+                           .to_boot = to->boot});
+    }
 }
 
 static bool was_dialled(const link_peer_t *peer)
@@ -168,9 +183,14 @@ static void refuse_version(link_t *self, const origin_t *origin, uint64_t versio
              "same release everywhere)",
              version, WIRE_VERSION);
     complain(self, origin->source, what, now);
-    if (origin->route) {
-        const frame_t any = {.type = FRAME_HELLO, .from = NODE_SCHEDULER, .boot = 1};
-        say_bye(self, origin->socket, origin->route, &any, now);
+    if (origin->route && may_answer(self, now)) {
+        // From nobody: who we are is none of a stranger's business.
+        send_bye(origin->socket, origin->route,
+                 (frame_t){.type = FRAME_BYE,
+                           .from = link_random(),
+                           .boot = link_random(),
+                           .to = link_random(),
+                           .to_boot = link_random()});
     }
 }
 
