@@ -15,7 +15,8 @@
 typedef struct {
     ps_slot_t *slot;  // NULL: not kept here.
     ps_slot_t *snapshot;
-    float *sum;  // (count), made with the first sum.
+    float *sum;             // (count), made with the first sum that is one.
+    const float *gradient;  // G: `sum`, or the only part itself. Valid while `summed`.
 } entry_t;
 
 // One block of one attempt.
@@ -302,12 +303,27 @@ static hx_err_t add_member(ps_store_t *self, float *sum, const held_t *held, dou
     return backend->ops->axpy(backend, 0, sum, (float)factor, total, count);
 }
 
+// The part that is G as it stands, without a sum: one member of one part and factor 1. NULL: none.
+static const float *only_part(const ps_store_t *self, uint32_t block, const round_member_t *members,
+                              uint32_t members_count)
+{
+    if (members_count != 1 || members[0].factor != 1) {
+        return NULL;
+    }
+    const held_t *const held = &hold_of(self, members[0].attempt)->blocks[block];
+    return held->parts == 1 ? blob_data(held->blobs[0]) : NULL;
+}
+
 static hx_err_t sum_block(ps_store_t *self, uint32_t block, const round_member_t *members,
                           uint32_t members_count, double *square)
 {
     hx_backend_t *const backend = self->conf.backend;
     entry_t *const entry = &self->entries[block];
     const uint64_t count = block_of(self, block)->count;
+    entry->gradient = only_part(self, block, members, members_count);
+    if (entry->gradient) {
+        return backend->ops->sumsq(backend, 0, entry->gradient, count, square);
+    }
     if (!entry->sum) {
         entry->sum = hx_new(count, sizeof *entry->sum);
     }
@@ -317,6 +333,7 @@ static hx_err_t sum_block(ps_store_t *self, uint32_t block, const round_member_t
         HX_TRY(add_member(self, entry->sum, &hold->blocks[block], members[member].factor, count));
     }
     HX_TRY(backend->ops->sync(backend, 0));
+    entry->gradient = entry->sum;
     return backend->ops->sumsq(backend, 0, entry->sum, count, square);
 }
 
@@ -427,7 +444,7 @@ static hx_err_t step_block(ps_store_t *self, uint32_t block, const optim_step_t 
     run_t run = {.store = self,
                  .step = step,
                  .range = range,
-                 .sum = entry->sum,
+                 .sum = entry->gradient,
                  .from = entry->slot,
                  .to = next};
     model_decay_runs(self->conf.model, range->group, range->first, range->count, step_run_of, &run);
