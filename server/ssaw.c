@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#define LAMBDA_MIN 1e-30  // A weight is positive, however old.
+
 static const ssaw_conf_t STRICT = {
     .staleness = 0,
     .gate = SSAW_GATE_NONE,
@@ -87,45 +89,18 @@ _Static_assert(CONF_UNBOUNDED == SSAW_LAG_UNBOUNDED && CONF_UNBOUNDED == SSAW_GA
                    CONF_UNBOUNDED == SSAW_RUN_AHEAD_ANY,
                "`none` in the configuration is `none` here");
 
-static hx_err_t check_numbers(const ssaw_conf_t *conf, hx_fault_t *fault)
+hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fault)
 {
-    if (conf->batch_rows == 0 || conf->batch_tokens < conf->batch_rows) {
-        return hx_fault(fault, HX_E_ARG, "train.global_batch: a round needs at least one row");
-    }
-    if (conf->quorum_rows == 0 || conf->quorum_rows > conf->batch_rows) {
-        return hx_fault(fault, HX_E_ARG,
-                        "sync.quorum: %" PRIu64 " rows are not within 1 .. %" PRIu64
-                        ", the rows of a global batch",
-                        conf->quorum_rows, conf->batch_rows);
-    }
-    if (!(conf->grace >= 0 && conf->grace <= 100)) {
-        return hx_fault(fault, HX_E_ARG, "sync.grace: %g is not within 0 .. 100 step times",
-                        conf->grace);
-    }
-    if (!(conf->alpha >= 0 && conf->alpha <= 100)) {
-        return hx_fault(fault, HX_E_ARG, "sync.alpha: %g is not within 0 .. 100", conf->alpha);
-    }
-    if (!(conf->mass_exponent >= 0 && conf->mass_exponent <= 4)) {
-        return hx_fault(fault, HX_E_ARG, "sync.mass_exponent: %g is not within 0 .. 4",
-                        conf->mass_exponent);
-    }
-    if (!(conf->kappa_max > 0 && conf->kappa_max <= 1000)) {
-        return hx_fault(fault, HX_E_ARG, "sync.kappa_max: %g is not within (0, 1000]",
-                        conf->kappa_max);
-    }
-    if (conf->weighting == CONF_WEIGHTING_HINGE && conf->staleness == SSAW_LAG_UNBOUNDED) {
+    HX_ASSERT(pipelines > 0);
+    HX_ASSERT(conf->batch_rows > 0 && conf->batch_tokens >= conf->batch_rows);
+    HX_ASSERT(conf->quorum_rows > 0 && conf->quorum_rows <= conf->batch_rows);
+    const bool one = conf->quorum_rows == SSAW_QUORUM_ONE;
+    const bool unbounded = conf->staleness == SSAW_LAG_UNBOUNDED;
+    if (conf->weighting == CONF_WEIGHTING_HINGE && unbounded) {
         return hx_fault(fault, HX_E_ARG,
                         "sync.weighting: hinge bends at half the staleness bound, and there is "
                         "none: set sync.staleness, or choose poly");
     }
-    return HX_OK;
-}
-
-hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fault)
-{
-    HX_ASSERT(pipelines > 0);
-    HX_TRY(check_numbers(conf, fault));
-    const bool one = conf->quorum_rows == SSAW_QUORUM_ONE;
     if (conf->run_ahead == SSAW_RUN_AHEAD_ANY && !one) {
         return hx_fault(fault, HX_E_ARG,
                         "sync.run_ahead: any needs sync.quorum = one, else a fast pipeline piles "
@@ -139,9 +114,8 @@ hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fau
                         "least %" PRIu32 ", or a larger quorum",
                         pipelines, conf->staleness, pipelines);
     }
-    const bool asp = one && conf->staleness == SSAW_LAG_UNBOUNDED && conf->gate == SSAW_GATE_NONE;
-    if (asp && conf->weighting == CONF_WEIGHTING_CONST && pipelines > SSAW_ASP_PIPELINES_MAX &&
-        !conf->asp_insist) {
+    if (one && unbounded && conf->gate == SSAW_GATE_NONE &&
+        conf->weighting == CONF_WEIGHTING_CONST && pipelines > SSAW_ASP_PIPELINES_MAX) {
         return hx_fault(fault, HX_E_ARG,
                         "sync.mode: asp with %" PRIu32 " pipelines applies gradients with lags "
                         "that no one bounds; it is refused above %u: choose ssaw or ssp",
@@ -325,9 +299,8 @@ const char *ssaw_verdict_name(ssaw_verdict_t verdict)
     return names[verdict];
 }
 
-double ssaw_lambda(const ssaw_conf_t *conf, uint32_t lag)
+static double lambda(const ssaw_conf_t *conf, double tau)
 {
-    const double tau = (double)lag;
     const double bend = (double)conf->staleness / 2;
     switch (conf->weighting) {
     case CONF_WEIGHTING_CONST:
@@ -337,13 +310,17 @@ double ssaw_lambda(const ssaw_conf_t *conf, uint32_t lag)
     case CONF_WEIGHTING_INVERSE:  // Zhang et al. 2016.
         return 1 / fmax(1, tau);
     case CONF_WEIGHTING_EXP:
-        // Never 0, however old: a weight is positive.
-        return fmax(exp(-conf->alpha * tau), 1e-30);
+        return exp(-conf->alpha * tau);
     case CONF_WEIGHTING_HINGE:  // Xie et al. 2019, with the bend at half the bound.
         return tau <= bend ? 1 : 1 / (1 + conf->alpha * (tau - bend));
     }
     HX_ASSERT(false && "a weighting");
     return 0;
+}
+
+double ssaw_lambda(const ssaw_conf_t *conf, uint32_t lag)
+{
+    return fmax(lambda(conf, (double)lag), LAMBDA_MIN);
 }
 
 double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weights)

@@ -19,7 +19,7 @@
 #define SSAW_LAG_UNBOUNDED UINT32_MAX
 #define SSAW_GATE_NONE UINT32_MAX
 #define SSAW_IN_FLIGHT_MAX 2u       // Leases queued at one pipeline where run_ahead is `any`.
-#define SSAW_ASP_PIPELINES_MAX 16u  // More under asp are refused unless the user insists.
+#define SSAW_ASP_PIPELINES_MAX 16u  // More under asp are refused.
 
 typedef struct {
     uint64_t batch_rows;    // N: what a fully synchronous round would wait for.
@@ -33,7 +33,6 @@ typedef struct {
     double alpha;          // Of poly, exp and hinge.
     double mass_exponent;  // p: the step size grows with the round's mass to this power.
     double kappa_max;      // Largest mass that counts.
-    bool asp_insist;       // asp with more than SSAW_ASP_PIPELINES_MAX pipelines is wanted.
 } ssaw_conf_t;
 
 // A lease whose gradients every shard holds. Kept in order of announcement.
@@ -85,7 +84,8 @@ ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t 
 
 // Refuses, with a line that says how to mend it, what could not work with so many pipelines: a
 // quorum of one contribution with a staleness bound below their number (it would always bind), asp
-// above SSAW_ASP_PIPELINES_MAX, an unbounded run_ahead with a larger quorum, numbers out of range.
+// above SSAW_ASP_PIPELINES_MAX, an unbounded run_ahead with a larger quorum, a hinge without a
+// bound. Ranges of single values are the configuration's to check.
 HX_MUST_USE hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fault);
 
 // How many rows `pipeline` may be granted now: 0 for none, UINT64_MAX for as many as its lease has.

@@ -138,25 +138,17 @@ Test(ssaw, check_refuses_what_cannot_work)
     conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
     conf.run_ahead = SSAW_RUN_AHEAD_ANY;
     refused(&conf, 2, "sync.run_ahead");
-    conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
-    conf.grace = NAN;
-    refused(&conf, 2, "sync.grace");
-    conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
-    conf.quorum_rows = 25;
-    refused(&conf, 2, "sync.quorum");
     conf = ssaw_preset(CONF_MODE_EAGER, 24, CONTEXT, 0);
     conf.weighting = CONF_WEIGHTING_HINGE;
     refused(&conf, 2, "sync.weighting");
 }
 
-Test(ssaw, check_refuses_asp_with_many_pipelines_unless_told)
+Test(ssaw, check_refuses_asp_with_many_pipelines)
 {
     hx_fault_t fault;
-    ssaw_conf_t conf = ssaw_preset(CONF_MODE_ASP, 1000, CONTEXT, 0);
+    const ssaw_conf_t conf = ssaw_preset(CONF_MODE_ASP, 1000, CONTEXT, 0);
     cr_assert_eq(ssaw_check(&conf, 16, &fault), HX_OK);
     refused(&conf, 17, "sync.mode");
-    conf.asp_insist = true;
-    cr_assert_eq(ssaw_check(&conf, 17, &fault), HX_OK);
     const ssaw_conf_t ssp = ssaw_preset(CONF_MODE_SSP, 1000, CONTEXT, 3);
     cr_assert_eq(ssaw_check(&ssp, 100, &fault), HX_OK, "ssp has its gate");
     const ssaw_conf_t one_row = ssaw_preset(CONF_MODE_BSP, 1, CONTEXT, 0);
@@ -338,6 +330,10 @@ Test(ssaw, lambda_follows_its_formula)
     conf.weighting = CONF_WEIGHTING_EXP;
     cr_assert_float_eq(ssaw_lambda(&conf, 2), exp(-1), 1e-15);
     cr_assert_gt(ssaw_lambda(&conf, 1000000), 0.0);
+    conf.weighting = CONF_WEIGHTING_POLY;
+    conf.alpha = 100;
+    cr_assert_gt(ssaw_lambda(&conf, 1000000), 0.0, "a weight is positive");
+    conf.alpha = 0.5;
     conf.weighting = CONF_WEIGHTING_HINGE;
     cr_assert_float_eq(ssaw_lambda(&conf, 2), 1, 0, "up to half the bound of 4");
     cr_assert_float_eq(ssaw_lambda(&conf, 4), 1 / (1 + 0.5 * 2), 1e-15);
