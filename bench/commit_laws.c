@@ -31,13 +31,9 @@ static double mass(const commit_laws_t *laws, const round_member_t *member)
     return (double)member->tokens * ssaw_lambda(laws->ssaw, member->lag);
 }
 
-static bool member_holds(const commit_laws_t *laws, const round_member_t *member, double sum,
+static bool weight_holds(const commit_laws_t *laws, const round_member_t *member, double sum,
                          char *text, size_t size)
 {
-    if (member->lag > laws->ssaw->staleness) {
-        return broken(text, size, "lag %" PRIu32 " is above the bound of %" PRIu32, member->lag,
-                      laws->ssaw->staleness);
-    }
     const double weight = sum > 0 ? mass(laws, member) / sum : 0;
     if (!near(member->weight, weight) || (member->tokens > 0 && !(member->weight > 0))) {
         return broken(text, size, "weight %.12g, not %.12g", member->weight, weight);
@@ -54,15 +50,21 @@ static bool members_hold(const commit_laws_t *laws, const record_t *record, doub
                          size_t size)
 {
     uint64_t end = 0;
-    double weights = 0;
     for (uint32_t at = 0; at < record->members_count; at++) {
         const round_member_t *const member = &record->members[at];
         if (member->row_first < end || member->rows == 0) {
             return broken(text, size, "members are not in the order of rows, or overlap");
         }
         end = member->row_first + member->rows;
-        weights += member->weight;
-        if (!member_holds(laws, member, sum, text, size)) {
+        if (member->lag > laws->ssaw->staleness) {
+            return broken(text, size, "lag %" PRIu32 " is above the bound of %" PRIu32, member->lag,
+                          laws->ssaw->staleness);
+        }
+    }
+    double weights = 0;
+    for (uint32_t at = 0; at < record->members_count; at++) {
+        weights += record->members[at].weight;
+        if (!weight_holds(laws, &record->members[at], sum, text, size)) {
             return false;
         }
     }

@@ -496,11 +496,28 @@ void lead_close_open(lead_t *self, bool eval, hx_time_t now, step_out_t *out)
 
 bool lead_too_small(const lead_t *self)
 {
-    uint64_t rows = 0;
+    // At worst the smallest pipelines fill the list of leases. Half of it and of each queue are
+    // counted, since returned ranges may have been cut, and evaluations take places too.
+    uint32_t smallest[LEAD_LEASES_MAX / LEAD_QUEUE_MAX];
+    uint32_t count = 0;
     for (uint32_t at = 0; at < self->plan.pipelines_count; at++) {
-        rows += self->pipelines[at].live ? self->pipelines[at].rows : 0;
+        uint32_t rows = self->pipelines[at].rows;
+        if (!self->pipelines[at].live) {
+            continue;
+        }
+        for (uint32_t place = 0; place < count; place++) {
+            const uint32_t other = smallest[place];
+            smallest[place] = HX_MIN(rows, other);
+            rows = HX_MAX(rows, other);
+        }
+        if (count < HX_COUNT(smallest)) {
+            smallest[count++] = rows;
+        }
     }
-    // Half of the queue, since returned ranges may have been cut to less than a lease.
+    uint64_t rows = 0;
+    for (uint32_t place = 0; place < count; place++) {
+        rows += smallest[place];
+    }
     return rows * (LEAD_QUEUE_MAX / 2) < self->conf.ssaw.quorum_rows;
 }
 
@@ -522,7 +539,7 @@ void lead_give_up(lead_t *self, uint32_t pipeline, wire_closed_t reason, const c
     if (lead_live_count(self) == 0) {
         lead_end(self, 1, out, "no pipeline is left: the last one was given up: %s", why);
         self->aborting = true;
-    } else if (lead_too_small(self)) {
+    } else if (self->phase < LEAD_FINAL && lead_too_small(self)) {
         lead_end(self, 1, out,
                  "the pipelines that are left hold too few rows for a round of %" PRIu64
                  ": the last one was given up: %s",

@@ -98,16 +98,21 @@ static void count_ack(lead_t *self, node_id_t node, uint64_t version, hx_time_t 
     }
 }
 
+static void forget_resume(lead_t *self)
+{
+    record_destroy(&self->resume);
+    blob_release(&self->resume_blob);
+}
+
 // The keeper's record is where this run goes on.
 static void adopt_resume(lead_t *self, hx_time_t now, step_out_t *out)
 {
     const plan_t *const plan = &self->plan;
     record_t *const record = &self->resume;
-    if (!self->resume_blob || self->journal_asked || plan->resume == PLAN_RESUME_NONE) {
+    if (!self->resume_blob) {
         return;
     }
-    if (self->resume_peer != plan->nodes[plan->keeper].id || record->version != plan->resume ||
-        record->incarnation >= INCARNATION_MAX) {
+    if (record->version != plan->resume || record->incarnation >= INCARNATION_MAX) {
         lead_fail(self, now, out,
                   "the checkpoint of version %" PRIu64 " has the record of version %" PRIu64
                   ": it is damaged, choose another (run.resume)",
@@ -168,6 +173,10 @@ void lead_on_plan(lead_t *self, hx_time_t now, step_out_t *out)
             count_ack(self, self->early[at].node, self->early[at].version, now, out);
         }
     }
+    // What came before the plan may have come from anybody.
+    if (plan->resume == PLAN_RESUME_NONE || self->resume_peer != plan->nodes[plan->keeper].id) {
+        forget_resume(self);
+    }
     if (plan->resume == PLAN_RESUME_NONE) {
         self->cursor.limit = HX_MIN(rows_limit(self), CURSOR_ROWS_MAX);
         ask_journal(self, out);
@@ -196,16 +205,17 @@ void lead_on_ack(lead_t *self, const step_in_t *in, step_out_t *out)
 void lead_on_resume(lead_t *self, const step_in_t *in, step_out_t *out)
 {
     record_t record = {0};
-    if (self->journal_asked || payload_record_decode(in->blob, &record) != HX_OK) {
-        lead_nonsense(self, in, out, "no record that a run could go on from");
+    const bool planned = self->phase != LEAD_IDLE;
+    if ((planned && in->peer != self->plan.nodes[self->plan.keeper].id) || self->journal_asked ||
+        payload_record_decode(in->blob, &record) != HX_OK) {
+        lead_nonsense(self, in, out, "no record that this run could go on from");
         return;
     }
-    record_destroy(&self->resume);
-    blob_release(&self->resume_blob);
+    forget_resume(self);
     self->resume = record;
     self->resume_blob = blob_copy(blob_data(in->blob), blob_size(in->blob));
     self->resume_peer = in->peer;
-    if (self->phase == LEAD_GATHER) {
+    if (planned) {
         adopt_resume(self, in->now, out);
     }
 }

@@ -106,6 +106,8 @@ static void on_send(lead_world_t *self, const step_send_t *send)
         lead_world_check_grant(self, msg, send->to);
     } else if (msg->kind == WIRE_CLOSED) {
         lead_world_check_closed(self, msg);
+    } else if (msg->kind == WIRE_PREPARE) {
+        lead_world_check_prepare(self, msg, send->blob);
     } else if (msg->kind == WIRE_DONE) {
         on_done(self, msg, send->blob);
     } else if (msg->kind == WIRE_PROGRESS) {

@@ -8,7 +8,7 @@
 #include "net/payload.h"
 #include "server/lead.h"
 
-#define WORLD_PIPELINES_MAX 8u
+#define WORLD_PIPELINES_MAX 40u
 #define WORLD_STAGES_MAX 3u
 #define WORLD_SHARDS_MAX 4u
 #define WORLD_CONTEXT 8u

@@ -28,9 +28,6 @@ static void vote(lead_world_t *self, uint32_t shard, const wire_msg_t *prepare, 
     }
     uint64_t refused = 0;
     for (uint32_t at = 0; at < members.members_count; at++) {
-        if (members.members[at].attempt < prepare->floor) {
-            lead_world_broken(self, "a member below the floor");
-        }
         if (lead_world_is_bad(self, &members.members[at])) {
             refused = members.members[at].attempt;
         }

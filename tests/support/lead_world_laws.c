@@ -79,11 +79,42 @@ void lead_world_note_ready(lead_world_t *self, uint64_t row_first, const wire_ms
 
 void lead_world_check_closed(lead_world_t *self, const wire_msg_t *closed)
 {
+    bool known = false;
     for (uint64_t row = 0; row < ROWS_MAX; row++) {
         if (self->open_in[row] == closed->attempt && closed->attempt != 0) {
             self->open_in[row] = 0;
+            known = true;
         }
     }
+    if (known) {
+        self->closed[self->closed_count++ % PAYLOAD_CLOSED_MAX] = closed->attempt;
+    }
+}
+
+// Members are not below the floor, and shards are told of every attempt above it that is closed.
+void lead_world_check_prepare(lead_world_t *self, const wire_msg_t *msg, const blob_t *blob)
+{
+    prepare_t prepare = {0};
+    if (msg->round == self->prepared_round || payload_prepare_decode(blob, &prepare) != HX_OK) {
+        return;  // Said again; or a shard will complain.
+    }
+    self->prepared_round = msg->round;
+    for (uint32_t at = 0; at < prepare.members_count; at++) {
+        if (prepare.members[at].attempt < msg->floor) {
+            lead_world_broken(self, "a member below the floor");
+        }
+    }
+    for (uint64_t at = 0; at < HX_MIN(self->closed_count, PAYLOAD_CLOSED_MAX); at++) {
+        bool told = self->closed[at] < msg->floor;
+        for (uint32_t other = 0; other < prepare.closed_count; other++) {
+            told = told || prepare.closed[other] == self->closed[at];
+        }
+        if (!told) {
+            lead_world_broken(self, "shards are not told that attempt %" PRIu64 " is closed",
+                              self->closed[at]);
+        }
+    }
+    prepare_destroy(&prepare);
 }
 
 static void check_member(lead_world_t *self, const round_member_t *member, uint64_t version)

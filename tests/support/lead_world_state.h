@@ -76,13 +76,14 @@ struct world {
     uint32_t *open_at;  // By row: the pipeline of that attempt,
     uint64_t *used;     // and the oldest version that its members said they used.
     uint64_t last_attempt;
+    uint64_t closed[PAYLOAD_CLOSED_MAX];  // Training attempts that the lead closed, as a ring.
+    uint64_t closed_count;                // Ever.
     hx_time_t committed_at;
     hx_time_t granted_at;  // First grant of training; HX_TIME_NEVER: not yet.
     wire_msg_t sent[KINDS_MAX];
     node_id_t sent_to[KINDS_MAX];
     uint64_t sent_count[KINDS_MAX];
-    uint64_t prepared_round;
-    uint64_t committing;
+    uint64_t prepared_round;  // Newest one that was checked.
     char *trace;
     size_t trace_size;
     lead_world_report_t report;
@@ -113,6 +114,7 @@ bool lead_world_is_bad(const lead_world_t *self, const round_member_t *member);
 void lead_world_note_ready(lead_world_t *self, uint64_t row_first, const wire_msg_t *ready);
 void lead_world_check_grant(lead_world_t *self, const wire_msg_t *grant, node_id_t to);
 void lead_world_check_closed(lead_world_t *self, const wire_msg_t *closed);
+void lead_world_check_prepare(lead_world_t *self, const wire_msg_t *msg, const blob_t *blob);
 void lead_world_check_record(lead_world_t *self, const record_t *record);
 
 #endif

@@ -181,6 +181,23 @@ Test(lead, run_that_one_small_pipeline_cannot_carry_ends)
     lead_world_destroy(&world);
 }
 
+Test(lead, plan_whose_leases_would_fill_the_list_before_a_round_is_refused)
+{
+    lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_BSP, 1200, WORLD_CONTEXT, 0), 2400);
+    conf.pipelines = WORLD_PIPELINES_MAX;
+    conf.stages = 1;
+    for (uint32_t at = 0; at < conf.pipelines; at++) {
+        conf.rows[at] = 1;
+        conf.row_time[at] = HX_MS(1);
+    }
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+    cr_assert(report->done);
+    cr_assert_eq(report->status, 1);
+    cr_assert(strstr(report->reason, "train.global_batch"), "%s", report->reason);
+    lead_world_destroy(&world);
+}
+
 // ---- evaluation, checkpoints, the end
 
 static json_t *totals_of(const lead_world_report_t *report)
@@ -331,6 +348,27 @@ Test(lead, resumes_books_step_and_history)
     cr_assert_eq(report->last.dropped, 7);
     cr_assert_eq(report->first_attempt >> LEAD_ATTEMPT_SHIFT, 4);
     lead_world_destroy(&world);
+}
+
+Test(lead, record_from_a_stranger_changes_nothing)
+{
+    blob_t *record =
+        payload_record_encode(&(record_t){.version = 3, .incarnation = 50, .low_water = 40});
+    const wire_msg_t msg = {.kind = WIRE_RESUME, .version = 3};
+    const record_t start = {.version = 3, .step = 3, .epoch = 1, .low_water = 16};
+    for (int resumes = 0; resumes < 2; resumes++) {
+        lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_BSP, 8, WORLD_CONTEXT, 0), 40);
+        conf.resume = resumes ? &start : NULL;
+        lead_world_t *world = lead_world_new(&conf);
+        lead_world_tell(world, WORLD_WORKER, &msg, record);  // Before the plan,
+        lead_world_run(world, HX_MS(1));
+        lead_world_tell(world, WORLD_WORKER, &msg, record);  // and after.
+        const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+        goes_well(report, resumes ? 24 : 40);
+        cr_assert_eq(report->first_attempt >> LEAD_ATTEMPT_SHIFT, 1);
+        lead_world_destroy(&world);
+    }
+    blob_release(&record);
 }
 
 // ---- who is missing, who goes
