@@ -365,21 +365,30 @@ Test(ps_store, commits_take_the_members_of_the_record_whatever_was_summed_before
 {
     ps_store_t *asked_once = open_whole();
     ps_store_t *asked_twice = open_whole();
+    ps_store_t *asked_otherwise = open_whole();
     double *const squares = hx_new(blocks.count, sizeof *squares);
     round_member_t members[MEMBERS];
+    round_member_t others[MEMBERS];
     const record_t record = record_of(1, members);
+    record_of(1, others);
+    others[1].factor *= 2;
     hold_round(asked_once, 1, 0, 1, false);
     hold_round(asked_twice, 1, 0, 1, true);
+    hold_round(asked_otherwise, 1, 0, 1, false);
     cr_assert_eq(ps_store_sum(asked_once, members, MEMBERS, squares), HX_OK);
     cr_assert_eq(ps_store_sum(asked_twice, members, 2, squares), HX_OK);
+    cr_assert_eq(ps_store_sum(asked_otherwise, others, MEMBERS, squares), HX_OK);
     cr_assert_eq(ps_store_apply(asked_once, &record), HX_OK);
     cr_assert_eq(ps_store_apply(asked_twice, &record), HX_OK);
+    cr_assert_eq(ps_store_apply(asked_otherwise, &record), HX_OK);
     for (uint32_t block = 0; block < blocks.count; block++) {
         cr_assert(same_array(asked_once, asked_twice, block, 0));
+        cr_assert(same_array(asked_once, asked_otherwise, block, 0));
     }
     free(squares);
     ps_store_destroy(&asked_once);
     ps_store_destroy(&asked_twice);
+    ps_store_destroy(&asked_otherwise);
 }
 
 Test(ps_store, a_record_without_members_changes_the_version_alone)

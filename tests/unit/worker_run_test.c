@@ -97,6 +97,20 @@ Test(worker_run, early_messages_that_do_not_fit_the_grant_are_not_used)
     finish(&story);
 }
 
+Test(worker_run, values_older_than_the_base_are_not_used)
+{
+    static story_t story;
+    begin(&story, SEATS_WORKER + 1);
+    stand_ready(&story, &TWO_STAGES);
+    grant(&story, 5, 40, 4, 3, 0);
+    forget(&story);
+    value(&story, SEATS_SHARD, 3, 2);
+    does(&story, "");
+    value(&story, SEATS_SHARD, 3, 4);
+    does(&story, "job load block 3 buffer 1\n");
+    finish(&story);
+}
+
 Test(worker_run, lease_closed_in_its_middle_leaves_nothing)
 {
     static story_t story;
