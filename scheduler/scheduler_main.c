@@ -76,8 +76,8 @@ static void expect_nodes(program_t *self)
             sched_expected_t *const one = &self->workers[out->workers_listed++];
             one->count = 1;
             snprintf(one->site, sizeof one->site, "%s", site->name);
-            snprintf(one->name, sizeof one->name, "%.*s/%.*s", CONF_NAME_MAX, site->name,
-                     PLAN_NAME_MAX - CONF_NAME_MAX - 2, site->workers[worker].name);
+            snprintf(one->name, sizeof one->name, "%.*s/%.*s", CONF_NAME_MAX - 1, site->name,
+                     CONF_NAME_MAX - 1, site->workers[worker].name);
         }
     }
     out->workers = self->workers;

@@ -22,8 +22,12 @@
 #include "server/shard_jobs.h"
 
 #define SHARDS_MAX 64
+#define OWN_NAME_MAX 22     // Bytes of --name: a node is called SITE/NAME.shard63.
 #define MEMORY_SHARE 0.5    // Of the machine's memory that held contributions may take.
 #define THREADS_OF_SHARD 1  // More arithmetic at once: more shards.
+
+_Static_assert(CONF_NAME_MAX + OWN_NAME_MAX + sizeof ".shard63" <= PLAN_NAME_MAX,
+               "a node's name has room");
 
 typedef struct {
     const char *site;
@@ -258,8 +262,8 @@ static node_conf_t node_of(seat_t *seat)
 static void take_seat(seat_t *seat, const server_t *server, plan_role_t role, const char *which)
 {
     *seat = (seat_t){.server = server, .id = random_id(), .role = role};
-    snprintf(seat->name, sizeof seat->name, "%.20s/%.20s.%s", server->place.site,
-             server->place.name, which);
+    snprintf(seat->name, sizeof seat->name, "%.*s/%.*s.%s", CONF_NAME_MAX - 1, server->place.site,
+             OWN_NAME_MAX, server->place.name, which);
     make_worker(seat);
 }
 
@@ -384,7 +388,7 @@ static bool open_log(options_t *options, const options_spec_t *spec, server_t *s
         options->status = EXIT_FAILED;
         return false;
     }
-    snprintf(name, sizeof name, "%.30s-%.30s", self->place.site, self->place.name);
+    snprintf(name, sizeof name, "%.31s-%.31s", self->place.site, self->place.name);
     snprintf(file, sizeof file, "%s/%s.log", folder, name);
     return options_log(options, name, file);
 }
@@ -424,8 +428,9 @@ int main(int argc, char **argv)
     hx_fault_t fault = {{0}};
     if (!name_good(server.place.site)) {
         status = options_refuse(&spec, "--site SITE is needed: a short name without blanks");
-    } else if (!name_good(server.place.name)) {
-        status = options_refuse(&spec, "--name: a short name without blanks is needed");
+    } else if (!name_good(server.place.name) || strlen(server.place.name) > OWN_NAME_MAX) {
+        status = options_refuse(
+            &spec, "--name: a name of at most %d letters without blanks is needed", OWN_NAME_MAX);
     } else if (node_prepare(&fault) != HX_OK) {
         status = options_refuse(&spec, "%s", fault.text);
     } else if (!open_log(&options, &spec, &server)) {
