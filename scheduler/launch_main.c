@@ -69,9 +69,10 @@ static void free_args(char **args)
     free(args);
 }
 
-// The folder of the logs must be there before the first child, and no other run in it; the
-// scheduler then takes the lock.
-static hx_err_t make_folder(const conf_t *conf, hx_fault_t *fault)
+// The folder of the logs must be there before the first child, and no other run in it: of two
+// launches of one configuration the second would send its workers to the first one's scheduler.
+// `*lock` lives as long as this program.
+static hx_err_t make_folder(const conf_t *conf, int *lock, hx_fault_t *fault)
 {
     char folder[PATH_MAX];
     if (!conf_run_path(conf, "log", folder, sizeof folder)) {
@@ -80,8 +81,10 @@ static hx_err_t make_folder(const conf_t *conf, hx_fault_t *fault)
     if (plan_only) {
         return run_folder_make(folder, fault);
     }
-    sched_jobs_t *jobs = NULL;
+    HX_TRY(run_folder_make(folder, fault));
     *strrchr(folder, '/') = '\0';
+    HX_TRY(run_folder_lock(folder, "launch.lock", lock, fault));
+    sched_jobs_t *jobs = NULL;  // A scheduler that was started by hand has its own.
     HX_TRY(sched_jobs_open(folder, &jobs, fault));
     sched_jobs_destroy(&jobs);
     return HX_OK;
@@ -93,6 +96,7 @@ static int launch(const options_t *options, const conf_t *conf)
     hx_fault_t fault = {{0}};
     launch_list_t list;
     int status = EXIT_FAILED;
+    int lock = -1;
     if (!launcher_folder(folder, sizeof folder)) {
         hx_log_error("cannot find the folder of this program");
         return EXIT_FAILED;
@@ -110,7 +114,8 @@ static int launch(const options_t *options, const conf_t *conf)
                                .plan_only = plan_only,
                                .plan_json = plan_json};
     if (link_check_name(conf->scheduler.endpoint, &fault) != HX_OK ||
-        make_folder(conf, &fault) != HX_OK || launch_list(conf, &how, &list, &fault) != HX_OK) {
+        make_folder(conf, &lock, &fault) != HX_OK ||
+        launch_list(conf, &how, &list, &fault) != HX_OK) {
         free_args(args);
         return options_refuse(&SPEC, "%s", fault.text);
     }
@@ -126,6 +131,7 @@ static int launch(const options_t *options, const conf_t *conf)
     }
     launch_list_destroy(&list);
     free_args(args);
+    run_folder_unlock(&lock);
     return status;
 }
 

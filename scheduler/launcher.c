@@ -265,6 +265,8 @@ static void on_scheduler_ended(launcher_t *self, const child_t *child, int wait_
 {
     if (WIFEXITED(wait_status)) {
         self->status = WEXITSTATUS(wait_status);
+    } else if (self->interrupts > 0 && WTERMSIG(wait_status) == SIGINT) {
+        self->status = EXIT_INTERRUPTED;  // It had not come so far as to say how it ends.
     } else {
         self->status = EXIT_FAILED;
         if (self->stage != KILLING) {

@@ -119,13 +119,23 @@ static hx_err_t write_whole(sched_jobs_t *self, const char *name, const blob_t *
     return rename(part, path) == 0 ? HX_OK : failed(self, name);
 }
 
+// A line that a kill tore is ended, so that it spoils no other.
+static bool end_line(FILE *file)
+{
+    if (fseek(file, -1, SEEK_END) != 0) {
+        return true;  // It is empty.
+    }
+    const int last = fgetc(file);
+    return fseek(file, 0, SEEK_END) == 0 && (last == '\n' || fputc('\n', file) != EOF);
+}
+
 static hx_err_t write_metrics(sched_jobs_t *self, const blob_t *line)
 {
     if (!self->metrics) {
         char path[PATH_MAX];
         path_of(self, "metrics.jsonl", path);
-        self->metrics = fopen(path, self->resumed ? "a" : "w");
-        if (!self->metrics) {
+        self->metrics = fopen(path, self->resumed ? "a+" : "w");
+        if (!self->metrics || (self->resumed && !end_line(self->metrics))) {
             return failed(self, "metrics.jsonl");
         }
     }

@@ -144,10 +144,11 @@ Test(start_cases, a_refused_second_run_leaves_the_first_ones_files_alone, .timeo
     run_begin(&other, "folder", NULL);
     char set[320];
     snprintf(set, sizeof set, "run.directory=%s/runs", run.dir);
-    const char *const words[] = {run.dir, "another run writes to this folder (process ",
-                                 "harmony-scheduler", NULL};
-    rough_refused(&other, "harmony-launch", (const char *[]){set, NULL}, 5, words);
-    rough_refused(&other, "harmony-scheduler", (const char *[]){set, NULL}, 5, words);
+#define OTHER run.dir, "another run writes to this folder (process "
+    rough_refused(&other, "harmony-launch", (const char *[]){set, NULL}, 5,
+                  (const char *[]){OTHER, "harmony-launch", NULL});
+    rough_refused(&other, "harmony-scheduler", (const char *[]){set, NULL}, 5,
+                  (const char *[]){OTHER, "harmony-scheduler", NULL});
     cr_expect_eq(rough_summary(&run, "tokens"), tokens, "the summary is that of the first run");
     kill(pid, SIGINT);
     cr_expect_eq(run_wait(pid, 20), 130);
