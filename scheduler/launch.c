@@ -3,27 +3,23 @@
 #include "scheduler/launch.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tensor/hx_text.h"
 
 static void add_arg(launch_child_t *child, const char *format, ...) HX_PRINTF(2, 3);
 
 static void add_arg(launch_child_t *child, const char *format, ...)
 {
+    hx_text_t text = {0};
     va_list args;
     va_start(args, format);
-    va_list again;
-    va_copy(again, args);
-    const int size = vsnprintf(NULL, 0, format, args);
+    hx_text_add_args(&text, format, args);
     va_end(args);
-    HX_ASSERT(size >= 0);
-    char *const text = hx_new((size_t)size + 1, 1);
-    vsnprintf(text, (size_t)size + 1, format, again);
-    va_end(again);
     child->args = hx_grow(child->args, (size_t)child->args_count + 2, sizeof *child->args);
-    child->args[child->args_count++] = text;
+    child->args[child->args_count++] = text.bytes;
     child->args[child->args_count] = NULL;
 }
 

@@ -4,28 +4,11 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void report_add(report_text_t *self, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    va_list again;
-    va_copy(again, args);
-    const int size = vsnprintf(NULL, 0, format, args);
-    va_end(args);
-    HX_ASSERT(size >= 0);
-    if (self->size + (size_t)size + 1 > self->room) {
-        self->room = 2 * (self->size + (size_t)size + 1);
-        self->bytes = hx_grow(self->bytes, self->room, 1);
-    }
-    vsnprintf(self->bytes + self->size, self->room - self->size, format, again);
-    va_end(again);
-    self->size += (size_t)size;
-}
+#include "tensor/hx_text.h"
 
 void report_count(double value, char *out, size_t out_size)
 {
@@ -133,39 +116,39 @@ static void layers_text(const plan_stage_t *stage, const model_t *model, char *o
 }
 
 static void stage_text(const plan_t *plan, const model_t *model, uint32_t pipeline, uint32_t stage,
-                       report_text_t *text)
+                       hx_text_t *text)
 {
     const plan_stage_t *const at = plan_stage(plan, pipeline, stage);
     char layers[96];
     layers_text(at, model, layers, sizeof layers);
     for (uint32_t member = 0; member < at->members_count; member++) {
         const plan_node_t *const node = plan_member_node(plan, pipeline, stage, member);
-        report_add(text,
-                   "    stage %-3" PRIu32
-                   " %-24s %-32s %8.2f ms forward %8.2f ms backward  depth %" PRIu32 "\n",
-                   stage + 1, node->name, layers, at->forward_seconds * 1e3,
-                   at->backward_seconds * 1e3, at->depth);
+        hx_text_add(text,
+                    "    stage %-3" PRIu32
+                    " %-24s %-32s %8.2f ms forward %8.2f ms backward  depth %" PRIu32 "\n",
+                    stage + 1, node->name, layers, at->forward_seconds * 1e3,
+                    at->backward_seconds * 1e3, at->depth);
     }
 }
 
 char *report_plan_text(const plan_t *plan, const model_t *model)
 {
-    report_text_t text = {0};
+    hx_text_t text = {0};
     char speed[32];
     report_count(speed_of(plan, model), speed, sizeof speed);
-    report_add(&text,
-               "plan %" PRIu32 ": %" PRIu32 " pipeline%s, %" PRIu32 " stage%s, %" PRIu32
-               " shard%s; predicted %.4f s a step, %s tokens/s\n",
-               plan->epoch, plan->pipelines_count, plan->pipelines_count == 1 ? "" : "s",
-               plan->stages_count, plan->stages_count == 1 ? "" : "s", plan->shards_count,
-               plan->shards_count == 1 ? "" : "s", plan->step_seconds, speed);
+    hx_text_add(&text,
+                "plan %" PRIu32 ": %" PRIu32 " pipeline%s, %" PRIu32 " stage%s, %" PRIu32
+                " shard%s; predicted %.4f s a step, %s tokens/s\n",
+                plan->epoch, plan->pipelines_count, plan->pipelines_count == 1 ? "" : "s",
+                plan->stages_count, plan->stages_count == 1 ? "" : "s", plan->shards_count,
+                plan->shards_count == 1 ? "" : "s", plan->step_seconds, speed);
     for (uint32_t pipeline = 0; pipeline < plan->pipelines_count; pipeline++) {
         const plan_pipeline_t *const at = &plan->pipelines[pipeline];
-        report_add(&text,
-                   "  pipeline %" PRIu32 ": %" PRIu32 " of %" PRIu64
-                   " rows in microbatches of %" PRIu32 ", %s, %.4f s\n",
-                   pipeline + 1, at->rows, rows_of(plan), at->microbatch,
-                   schedule_kind_name(at->schedule), at->step_seconds);
+        hx_text_add(&text,
+                    "  pipeline %" PRIu32 ": %" PRIu32 " of %" PRIu64
+                    " rows in microbatches of %" PRIu32 ", %s, %.4f s\n",
+                    pipeline + 1, at->rows, rows_of(plan), at->microbatch,
+                    schedule_kind_name(at->schedule), at->step_seconds);
         for (uint32_t stage = 0; stage < at->stages_count; stage++) {
             stage_text(plan, model, pipeline, stage, &text);
         }
@@ -173,8 +156,8 @@ char *report_plan_text(const plan_t *plan, const model_t *model)
     for (uint32_t shard = 0; shard < plan->shards_count; shard++) {
         char params[32];
         report_count((double)shard_params(plan, model, shard), params, sizeof params);
-        report_add(&text, "  shard %-3" PRIu32 " %-26s %s parameters\n", shard + 1,
-                   plan_shard_node(plan, shard)->name, params);
+        hx_text_add(&text, "  shard %-3" PRIu32 " %-26s %s parameters\n", shard + 1,
+                    plan_shard_node(plan, shard)->name, params);
     }
     return text.bytes;
 }
@@ -263,7 +246,7 @@ static void number_text(double value, int digits, char *out, size_t out_size)
     snprintf(out, out_size, "%s", isfinite(value) ? text : "-");
 }
 
-static void node_line(const json_t *node, report_text_t *text)
+static void node_line(const json_t *node, hx_text_t *text)
 {
     char heard[32], pipeline[32], stage[32], step[32], speed[32], lag[32];
     number_text(number_of(node, "heard_seconds"), 1, heard, sizeof heard);
@@ -272,9 +255,9 @@ static void node_line(const json_t *node, report_text_t *text)
     number_text(number_of(node, "step_seconds"), 3, step, sizeof step);
     report_count(number_of(node, "tokens_per_second"), speed, sizeof speed);
     number_text(number_of(node, "lag"), 1, lag, sizeof lag);
-    report_add(text, "%-26s %-9s %-12s %-7s %7s %9s %6s %9s %9s %5s\n", text_of(node, "name"),
-               text_of(node, "role"), text_of(node, "site"), text_of(node, "state"), heard,
-               pipeline, stage, step, speed, lag);
+    hx_text_add(text, "%-26s %-9s %-12s %-7s %7s %9s %6s %9s %9s %5s\n", text_of(node, "name"),
+                text_of(node, "role"), text_of(node, "site"), text_of(node, "state"), heard,
+                pipeline, stage, step, speed, lag);
 }
 
 hx_err_t report_status_text(const char *json, size_t size, char **out)
@@ -285,23 +268,23 @@ hx_err_t report_status_text(const char *json, size_t size, char **out)
         json_decref(status);
         return HX_E_FORMAT;
     }
-    report_text_t text = {0};
+    hx_text_t text = {0};
     char tokens[32], speed[32], left[32], seconds[32], loss[32];
     report_count(number_of(status, "tokens"), tokens, sizeof tokens);
     report_count(number_of(status, "tokens_per_second"), speed, sizeof speed);
     report_duration(number_of(status, "seconds_left"), left, sizeof left);
     report_duration(number_of(status, "seconds"), seconds, sizeof seconds);
     number_text(number_of(status, "loss"), 3, loss, sizeof loss);
-    report_add(
+    hx_text_add(
         &text,
         "run \"%s\": %s, %s; commit %.0f, %s tokens, loss %s, %s tokens/s, since %s, left %s\n",
         text_of(status, "run"), text_of(status, "phase"), text_of(status, "mode"),
         fmax(number_of(status, "version"), 0), tokens, loss, speed, seconds, left);
     if (json_string_length(json_object_get(status, "waiting")) > 0) {
-        report_add(&text, "%s\n", text_of(status, "waiting"));
+        hx_text_add(&text, "%s\n", text_of(status, "waiting"));
     }
-    report_add(&text, "%-26s %-9s %-12s %-7s %7s %9s %6s %9s %9s %5s\n", "node", "role", "site",
-               "state", "heard s", "pipeline", "stage", "step s", "tokens/s", "lag");
+    hx_text_add(&text, "%-26s %-9s %-12s %-7s %7s %9s %6s %9s %9s %5s\n", "node", "role", "site",
+                "state", "heard s", "pipeline", "stage", "step s", "tokens/s", "lag");
     size_t at = 0;
     const json_t *node = NULL;
     json_array_foreach(nodes, at, node)

@@ -28,12 +28,4 @@ void report_count(double value, char *out, size_t out_size);
 // "0:07", "12:40", "3:02:01".
 void report_duration(double seconds, char *out, size_t out_size);
 
-// A text that grows, as printf; starts from {0}.
-typedef struct {
-    char *bytes;
-    size_t size;
-    size_t room;
-} report_text_t;
-void report_add(report_text_t *self, const char *format, ...) HX_PRINTF(2, 3);
-
 #endif

@@ -5,48 +5,21 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-// A growing text.
-typedef struct {
-    char *bytes;
-    size_t size;
-    size_t room;
-} text_t;
-
-static void add(text_t *text, const char *format, ...) HX_PRINTF(2, 3);
-
-static void add(text_t *text, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    va_list again;
-    va_copy(again, args);
-    const int size = vsnprintf(NULL, 0, format, args);
-    va_end(args);
-    HX_ASSERT(size >= 0);
-    if (text->size + (size_t)size + 1 > text->room) {
-        text->room = 2 * text->room + (size_t)size + 1024;
-        text->bytes = hx_grow(text->bytes, text->room, 1);
-    }
-    vsnprintf(text->bytes + text->size, text->room - text->size, format, again);
-    va_end(again);
-    text->size += (size_t)size;
-}
+#include "tensor/hx_text.h"
 
 // JSON has no infinity: what is not a number is null.
-static void add_number(text_t *text, const char *name, double value)
+static void add_number(hx_text_t *text, const char *name, double value)
 {
     if (isfinite(value)) {
-        add(text, ", \"%s\": %.9g", name, value);
+        hx_text_add(text, ", \"%s\": %.9g", name, value);
     } else {
-        add(text, ", \"%s\": null", name);
+        hx_text_add(text, ", \"%s\": null", name);
     }
 }
 
-static blob_t *text_blob(text_t *text)
+static blob_t *text_blob(hx_text_t *text)
 {
     blob_t *const blob = blob_copy(text->bytes, text->size);
     free(text->bytes);
@@ -101,7 +74,7 @@ static double recent_speed(const lead_t *self, hx_time_t now)
     return from < now ? (double)tokens / ((double)(now - from) / 1e9) : NAN;
 }
 
-static void send_progress(lead_t *self, double loss, bool valid, uint64_t version, text_t *text,
+static void send_progress(lead_t *self, double loss, bool valid, uint64_t version, hx_text_t *text,
                           hx_time_t now, step_out_t *out)
 {
     const wire_msg_t msg = {
@@ -118,20 +91,20 @@ static void send_progress(lead_t *self, double loss, bool valid, uint64_t versio
     blob_release(&line);
 }
 
-static void add_contributions(lead_t *self, const record_t *record, text_t *text)
+static void add_contributions(lead_t *self, const record_t *record, hx_text_t *text)
 {
-    add(text, ", \"contributions\": [");
+    hx_text_add(text, ", \"contributions\": [");
     for (uint32_t at = 0; at < record->members_count; at++) {
         const round_member_t *const member = &record->members[at];
         const lease_t *const lease = lead_lease_find(self, member->attempt);
         HX_ASSERT(lease);
-        add(text,
-            "%s{\"pipeline\": %" PRIu32 ", \"step\": %" PRIu32 ", \"rows\": %" PRIu32
-            ", \"tokens\": %" PRIu64 ", \"lag\": %" PRIu32 ", \"weight\": %.9g}",
-            at > 0 ? ", " : "", member->pipeline, lease->step, member->rows, member->tokens,
-            member->lag, member->weight);
+        hx_text_add(text,
+                    "%s{\"pipeline\": %" PRIu32 ", \"step\": %" PRIu32 ", \"rows\": %" PRIu32
+                    ", \"tokens\": %" PRIu64 ", \"lag\": %" PRIu32 ", \"weight\": %.9g}",
+                    at > 0 ? ", " : "", member->pipeline, lease->step, member->rows, member->tokens,
+                    member->lag, member->weight);
     }
-    add(text, "]");
+    hx_text_add(text, "]");
 }
 
 void lead_report_commit(lead_t *self, hx_time_t now, step_out_t *out)
@@ -144,10 +117,10 @@ void lead_report_commit(lead_t *self, hx_time_t now, step_out_t *out)
         sum += record->members[at].loss;
     }
     const double loss = tokens > 0 ? sum / (double)tokens : 0;
-    text_t text = {0};
-    add(&text, "{\"version\": %" PRIu64, record->version);
-    add(&text, ", \"time\": %.6f", lead_seconds(self, now));
-    add(&text, ", \"tokens\": %" PRIu64, record->tokens);
+    hx_text_t text = {0};
+    hx_text_add(&text, "{\"version\": %" PRIu64, record->version);
+    hx_text_add(&text, ", \"time\": %.6f", lead_seconds(self, now));
+    hx_text_add(&text, ", \"tokens\": %" PRIu64, record->tokens);
     add_number(&text, "loss", tokens > 0 ? loss : NAN);
     add_number(&text, "lr", optim_lr(&self->conf.schedule, record->tokens));
     add_number(&text, "kappa", record->kappa);
@@ -156,32 +129,32 @@ void lead_report_commit(lead_t *self, hx_time_t now, step_out_t *out)
     add_number(&text, "clip", record->scale);
     add_contributions(self, record, &text);
     add_number(&text, "tokens_per_second", recent_speed(self, now));
-    add(&text, "}");
+    hx_text_add(&text, "}");
     send_progress(self, loss, false, record->version, &text, now, out);
 }
 
 void lead_report_valid(lead_t *self, hx_time_t now, step_out_t *out)
 {
     const uint64_t version = self->totals.valid_version;
-    text_t text = {0};
-    add(&text, "{\"version\": %" PRIu64, version);
-    add(&text, ", \"time\": %.6f", lead_seconds(self, now));
-    add(&text, ", \"tokens\": %" PRIu64, self->pin.tokens);
+    hx_text_t text = {0};
+    hx_text_add(&text, "{\"version\": %" PRIu64, version);
+    hx_text_add(&text, ", \"time\": %.6f", lead_seconds(self, now));
+    hx_text_add(&text, ", \"tokens\": %" PRIu64, self->pin.tokens);
     add_number(&text, "valid_loss", self->totals.valid_loss);
-    add(&text, "}");
+    hx_text_add(&text, "}");
     send_progress(self, self->totals.valid_loss, true, version, &text, now, out);
 }
 
-static void add_drops(const lead_t *self, text_t *text)
+static void add_drops(const lead_t *self, hx_text_t *text)
 {
     const uint64_t *const dropped = self->totals.dropped;
-    add(text, ", \"dropped\": %" PRIu64, lead_dropped(self));
-    add(text,
-        ", \"drops\": {\"dead\": %" PRIu64 ", \"late\": %" PRIu64 ", \"cancelled\": %" PRIu64
-        ", \"nonfinite\": %" PRIu64 "}",
-        dropped[WIRE_CLOSED_DEAD], dropped[WIRE_CLOSED_LATE], dropped[WIRE_CLOSED_CANCELLED],
-        dropped[WIRE_CLOSED_NONFINITE]);
-    add(text, ", \"skipped_rows\": %" PRIu64, self->cursor.rows[CURSOR_SKIPPED]);
+    hx_text_add(text, ", \"dropped\": %" PRIu64, lead_dropped(self));
+    hx_text_add(text,
+                ", \"drops\": {\"dead\": %" PRIu64 ", \"late\": %" PRIu64
+                ", \"cancelled\": %" PRIu64 ", \"nonfinite\": %" PRIu64 "}",
+                dropped[WIRE_CLOSED_DEAD], dropped[WIRE_CLOSED_LATE],
+                dropped[WIRE_CLOSED_CANCELLED], dropped[WIRE_CLOSED_NONFINITE]);
+    hx_text_add(text, ", \"skipped_rows\": %" PRIu64, self->cursor.rows[CURSOR_SKIPPED]);
 }
 
 blob_t *lead_totals_json(const lead_t *self, hx_time_t now)
@@ -191,9 +164,10 @@ blob_t *lead_totals_json(const lead_t *self, hx_time_t now)
     const double train = lead_seconds(self, HX_MAX(self->committed_at, self->train_started_at));
     const double done = totals->tokens > 0 && self->train_started_at != HX_TIME_NEVER ? train : 0;
     const double speed = done > 0 ? (double)totals->tokens / done : NAN;
-    text_t text = {0};
-    add(&text, "{\"version\": %" PRIu64 ", \"tokens\": %" PRIu64, self->version, self->tokens);
-    add(&text, ", \"commits\": %" PRIu64, totals->commits);
+    hx_text_t text = {0};
+    hx_text_add(&text, "{\"version\": %" PRIu64 ", \"tokens\": %" PRIu64, self->version,
+                self->tokens);
+    hx_text_add(&text, ", \"commits\": %" PRIu64, totals->commits);
     add_number(&text, "seconds", lead_seconds(self, now));
     add_number(&text, "train_seconds", done);
     add_number(&text, "tokens_per_second", speed);
@@ -203,14 +177,15 @@ blob_t *lead_totals_json(const lead_t *self, hx_time_t now)
     add_number(&text, "lag_mean",
                totals->contributions > 0 ? (double)totals->lag_sum / (double)totals->contributions
                                          : 0);
-    add(&text, ", \"lag_max\": %" PRIu32, totals->lag_max);
+    hx_text_add(&text, ", \"lag_max\": %" PRIu32, totals->lag_max);
     add_drops(self, &text);
     add_number(&text, "clipped",
                totals->commits > 0 ? (double)totals->clipped / (double)totals->commits : 0);
     add_number(&text, "measured_step_seconds",
                speed > 0 ? (double)self->conf.ssaw.batch_tokens / speed : NAN);
-    add(&text, ", \"given_up\": %" PRIu32 ", \"saves_failed\": %" PRIu32 ", \"nonsense\": %" PRIu64,
+    hx_text_add(
+        &text, ", \"given_up\": %" PRIu32 ", \"saves_failed\": %" PRIu32 ", \"nonsense\": %" PRIu64,
         totals->given_up, totals->saves_failed, self->nonsense);
-    add(&text, "}");
+    hx_text_add(&text, "}");
     return text_blob(&text);
 }

@@ -2,7 +2,32 @@
 
 #include "tensor/hx_text.h"
 
+#include <stdio.h>
 #include <string.h>
+
+void hx_text_add_args(hx_text_t *self, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    const int size = vsnprintf(NULL, 0, format, args);
+    HX_ASSERT(size >= 0);
+    const size_t needed = self->size + (size_t)size + 1;
+    if (needed > self->room) {
+        self->room = 2 * needed;
+        self->bytes = hx_grow(self->bytes, self->room, 1);
+    }
+    vsnprintf(self->bytes + self->size, self->room - self->size, format, again);
+    va_end(again);
+    self->size += (size_t)size;
+}
+
+void hx_text_add(hx_text_t *self, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    hx_text_add_args(self, format, args);
+    va_end(args);
+}
 
 // Optimal string alignment: three rows of the usual table are enough, since a swap looks two rows
 // back.

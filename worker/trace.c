@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/hx_text.h"
+
 #define NAME_MAX_ESCAPED 512  // Bytes of an escaped name: six a character at most.
-#define LINE_MAX_SIZE (2 * NAME_MAX_ESCAPED + 256)
 
 struct trace {
     trace_span_t *spans;
@@ -94,17 +95,15 @@ static void escape(const char *from, char *to)
     to[at] = '\0';
 }
 
-static size_t write_span(const trace_span_t *span, const char *name, char *line)
+static void write_span(const trace_span_t *span, const char *name, hx_text_t *text)
 {
-    const char *const what = span->kind == TRACE_PUSH ? "block" : "micro";
-    const int size = snprintf(
-        line, LINE_MAX_SIZE,
-        "{\"name\":\"%s\",\"cat\":\"stage\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":\"%s\","
-        "\"tid\":\"%s\",\"args\":{\"attempt\":%" PRIu64 ",\"%s\":%" PRIu32 "}}\n",
-        trace_kind_name(span->kind), (double)span->begin / 1e3,
-        (double)(span->end - span->begin) / 1e3, name, name, span->attempt, what, span->micro);
-    HX_ASSERT(size > 0 && size < LINE_MAX_SIZE);
-    return (size_t)size;
+    hx_text_add(text,
+                "{\"name\":\"%s\",\"cat\":\"stage\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,"
+                "\"pid\":\"%s\",\"tid\":\"%s\",\"args\":{\"attempt\":%" PRIu64 ",\"%s\":%" PRIu32
+                "}}\n",
+                trace_kind_name(span->kind), (double)span->begin / 1e3,
+                (double)(span->end - span->begin) / 1e3, name, name, span->attempt,
+                span->kind == TRACE_PUSH ? "block" : "micro", span->micro);
 }
 
 blob_t *trace_write(const trace_t *self, const char *name)
@@ -114,17 +113,11 @@ blob_t *trace_write(const trace_t *self, const char *name)
     }
     char escaped[NAME_MAX_ESCAPED];
     escape(name, escaped);
-    char *text = NULL;
-    size_t room = 0;
-    size_t size = 0;
+    hx_text_t text = {0};
     for (uint32_t index = 0; index < self->count; index++) {
-        if (room - size < LINE_MAX_SIZE) {
-            room = room * 2 + LINE_MAX_SIZE;
-            text = hx_grow(text, room, 1);
-        }
-        size += write_span(trace_at(self, index), escaped, text + size);
+        write_span(trace_at(self, index), escaped, &text);
     }
-    blob_t *const blob = blob_copy(text, size);
-    free(text);
+    blob_t *const blob = blob_copy(text.bytes, text.size);
+    free(text.bytes);
     return blob;
 }

@@ -1,9 +1,22 @@
-// hx_text_test - edit distances and the nearest word.
+// hx_text_test - a text that grows; edit distances and the nearest word.
 
 #include "tensor/hx_text.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
+
+Test(hx_text, grows)
+{
+    hx_text_t text = {0};
+    for (int at = 0; at < 1000; at++) {
+        hx_text_add(&text, "%d,", at);
+    }
+    cr_assert_eq(strlen(text.bytes), text.size);
+    cr_assert_eq(strncmp(text.bytes, "0,1,2,", 6), 0);
+    cr_assert_str_eq(text.bytes + text.size - 4, "999,");
+    free(text.bytes);
+}
 
 Test(hx_text, counts_edits)
 {

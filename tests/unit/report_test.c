@@ -43,18 +43,6 @@ Test(report, durations_are_minutes_or_hours)
     cr_assert_str_eq(duration(-1), "-");
 }
 
-Test(report, a_growing_text_grows)
-{
-    report_text_t text = {0};
-    for (int at = 0; at < 1000; at++) {
-        report_add(&text, "%d,", at);
-    }
-    cr_assert_eq(strlen(text.bytes), text.size);
-    cr_assert_eq(strncmp(text.bytes, "0,1,2,", 6), 0);
-    cr_assert_str_eq(text.bytes + text.size - 4, "999,");
-    free(text.bytes);
-}
-
 static plan_node_t nodes[] = {
     {.id = 2, .role = PLAN_LEAD, .site = "east", .name = "east/ps0.lead"},
     {.id = 3, .role = PLAN_KEEPER, .site = "east", .name = "east/ps0.keeper"},
