@@ -189,6 +189,9 @@ static void check_goals(lead_t *self, hx_time_t now, step_out_t *out)
     } else {
         step_wake(out, self->stop_at);
     }
+    if (self->ending) {
+        lead_close_partial(self, now, out);
+    }
     if (self->aborting) {
         lead_pin_abort_eval(self, now, out);
     }

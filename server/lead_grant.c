@@ -489,6 +489,30 @@ static void close_leases(lead_t *self, uint32_t pipeline, bool train, bool eval,
     }
 }
 
+void lead_close_partial(lead_t *self, hx_time_t now, step_out_t *out)
+{
+    const ssaw_conf_t *const ssaw = &self->conf.ssaw;
+    const bool whole_only = ssaw->staleness == 0 && ssaw->quorum_rows == ssaw->batch_rows;
+    if (!whole_only || self->round.state != ROUND_NONE || cursor_left(&self->cursor) == 0 ||
+        lead_count(self, LEASE_OPEN) > 0) {
+        return;
+    }
+    uint64_t rows = 0;
+    for (uint32_t at = 0; at < self->leases_count; at++) {
+        const lease_t *const lease = &self->leases[at];
+        const bool counts = lease->state == LEASE_ANNOUNCED && !lease->eval;
+        rows += counts ? lease->rows.end - lease->rows.first : 0;
+    }
+    for (uint32_t at = 0; rows < ssaw->batch_rows && at < self->leases_count;) {
+        lease_t *const lease = &self->leases[at];
+        if (lease->state == LEASE_ANNOUNCED && !lease->eval) {
+            lead_close(self, lease, WIRE_CLOSED_CANCELLED, now, out);
+        } else {
+            at++;
+        }
+    }
+}
+
 void lead_close_open(lead_t *self, bool eval, hx_time_t now, step_out_t *out)
 {
     close_leases(self, UINT32_MAX, !eval, eval, WIRE_CLOSED_CANCELLED, now, out);

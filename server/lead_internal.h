@@ -266,6 +266,10 @@ void lead_give_up(lead_t *self, uint32_t pipeline, wire_closed_t reason, const c
                   hx_time_t now, step_out_t *out);
 // Closes every lease of training (or of evaluation) that is not announced.
 void lead_close_open(lead_t *self, bool eval, hx_time_t now, step_out_t *out);
+// While a run is being ended before its data: where every round is whole (a full quorum, staleness
+// 0) a part of one is returned, not committed, so that a resume goes on as if there had been no
+// stop.
+void lead_close_partial(lead_t *self, hx_time_t now, step_out_t *out);
 void lead_deadlines(lead_t *self, hx_time_t now, step_out_t *out);
 void lead_send_outcome(lead_t *self, const lease_t *lease, uint64_t version, step_out_t *out);
 uint32_t lead_live_count(const lead_t *self);

@@ -247,6 +247,22 @@ Test(lead, stop_closes_what_is_in_flight_after_its_grace)
     lead_world_destroy(&world);
 }
 
+Test(lead, stop_commits_no_part_of_a_round_under_bsp)
+{
+    lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_BSP, 8, WORLD_CONTEXT, 0), 8000);
+    conf.row_time[1] = HX_SEC(2);
+    conf.stop_at = HX_SEC(1);
+    conf.stop_status = 130;
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+    cr_assert_str_empty(report->broken);
+    cr_assert_eq(report->status, 130);
+    cr_assert_eq(report->rows_committed % 8, 0, "%" PRIu64 " rows", report->rows_committed);
+    cr_assert_eq(report->view.open_rows, 0);
+    cr_assert(report->view.books_hold);
+    lead_world_destroy(&world);
+}
+
 Test(lead, goal_in_seconds_ends_the_run)
 {
     lead_world_conf_t conf = lead_world_conf(1, ssaw_preset(CONF_MODE_SSAW, 8, WORLD_CONTEXT, 0));
