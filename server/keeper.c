@@ -6,19 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/pulls.h"
+
 #define WORD_EVERY HX_SEC(5)
 #define LOUD_REFUSALS 100u
 #define NOT_WRITTEN UINT64_MAX
 
 // What becomes of an array while it is saved.
 typedef enum { ITEM_NONE, ITEM_ASKED, ITEM_ARRIVED, ITEM_WRITTEN } item_t;
-
-typedef struct {
-    node_id_t peer;
-    uint64_t version;
-    uint32_t block;
-    uint32_t part;
-} parked_t;
 
 typedef struct {
     bool active;
@@ -42,9 +37,7 @@ struct keeper {
     bool open;
     uint32_t arrays_here;     // That the source has; 0: there is no source.
     uint64_t source_version;  // Of the source.
-    parked_t *parked;
-    uint32_t parked_count;
-    uint32_t parked_room;
+    pulls_t parked;
     save_t save;
     uint64_t written_version;  // Of the newest checkpoint written; NOT_WRITTEN: none.
     uint64_t saved;
@@ -76,7 +69,7 @@ void keeper_destroy(keeper_t **self_p)
     member_clear(&self->member);
     blocks_destroy(&self->blocks);
     free(self->save.items);
-    free(self->parked);
+    pulls_clear(&self->parked);
     free(self);
     *self_p = NULL;
 }
@@ -145,50 +138,35 @@ static void on_plan(keeper_t *self, hx_time_t now, step_out_t *out)
     step_run(out, &job);
 }
 
-static void no_value(const parked_t *pull, const char *why, step_out_t *out)
+// Answers a PULL, or says that it has to wait until the source is open.
+static bool answer_pull(void *self_, const pull_t *pull, step_out_t *out)
 {
-    wire_msg_t msg = {
-        .kind = WIRE_NO_VALUE, .block = pull->block, .part = pull->part, .version = pull->version};
-    snprintf(msg.text, sizeof msg.text, "%s", why);
-    step_send(out, pull->peer, &msg, NULL);
-}
-
-// Answers a PULL once the source is open.
-static void answer_pull(const keeper_t *self, const parked_t *pull, step_out_t *out)
-{
-    if (pull->block >= self->blocks.count || pull->part >= self->arrays_here) {
-        no_value(pull, self->arrays_here > 0 ? "no such block or array" : "there is no source",
-                 out);
+    const keeper_t *const self = self_;
+    if (!self->open) {
+        if (self->idle) {
+            pull_no_value(pull, "this is not the keeper of the run", out);
+        }
+        return self->idle;
+    }
+    if (self->arrays_here == 0) {
+        pull_no_value(pull, "there is no source", out);
+    } else if (pull->block >= self->blocks.count || pull->part >= self->arrays_here) {
+        pull_no_value(pull, "no such block or array", out);
     } else if (pull->version != self->source_version) {
-        no_value(pull, "the source is of another version", out);
+        pull_no_value(pull, "the source is of another version", out);
     } else {
-        const step_job_t job = {
-            .kind = KEEPER_JOB_READ,
-            .index = pull->block,
-            .part = pull->part,
-            .version = pull->version,
-            .row_first = pull->peer,
-        };
+        const step_job_t job = pull_job(KEEPER_JOB_READ, pull);
         step_run(out, &job);
     }
+    return true;
 }
 
 static void on_pull(keeper_t *self, const step_in_t *in, step_out_t *out)
 {
-    const parked_t pull = {
-        .peer = in->peer, .version = in->msg.version, .block = in->msg.block, .part = in->msg.part};
-    if (self->open) {
-        answer_pull(self, &pull, out);
-    } else if (self->idle) {
-        no_value(&pull, "this is not the keeper of the run", out);
-    } else if (self->parked_count == KEEPER_PARKED_MAX) {
+    const pull_t pull = pull_of(in);
+    if (!answer_pull(self, &pull, out) &&
+        !pulls_park(&self->parked, &pull, KEEPER_PARKED_MAX, out)) {
         refuse(self, in, out, "too many wait already");
-    } else {
-        if (self->parked_count == self->parked_room) {
-            self->parked_room = HX_MAX(64u, self->parked_room * 2);
-            self->parked = hx_grow(self->parked, self->parked_room, sizeof *self->parked);
-        }
-        self->parked[self->parked_count++] = pull;
     }
 }
 
@@ -216,10 +194,7 @@ static void on_open(keeper_t *self, const step_in_t *in, step_out_t *out)
                   self->source_version);
     }
     member_ready(&self->member, self->source_version, in->now, out);
-    for (uint32_t at = 0; at < self->parked_count; at++) {
-        answer_pull(self, &self->parked[at], out);
-    }
-    self->parked_count = 0;
+    pulls_serve(&self->parked, answer_pull, self, out);
 }
 
 static void on_read(keeper_t *self, const step_in_t *in, step_out_t *out)
@@ -229,11 +204,8 @@ static void on_read(keeper_t *self, const step_in_t *in, step_out_t *out)
         char why[STEP_NOTE_MAX];
         failure(in, why, sizeof why);
         step_note(out, STEP_ERROR, "%s", why);
-        const parked_t pull = {.peer = job->row_first,
-                               .version = job->version,
-                               .block = job->index,
-                               .part = job->part};
-        no_value(&pull, why, out);
+        const pull_t pull = pull_of_job(job);
+        pull_no_value(&pull, why, out);
         return;
     }
     self->served++;
@@ -276,7 +248,7 @@ static void go_on(keeper_t *self, step_out_t *out)
             .block = at / self->conf.arrays,
             .part = at % self->conf.arrays,
             .version = save->version,
-            .flags = 1 | 2,
+            .flags = PULL_EXACTLY | PULL_AT_ONCE,
         };
         step_send(out, shard_of(self, msg.block)->id, &msg, NULL);
     }
@@ -470,6 +442,7 @@ static void on_job(keeper_t *self, const step_in_t *in, step_out_t *out)
 static void on_lost(keeper_t *self, const step_in_t *in, step_out_t *out)
 {
     const plan_t *const plan = &self->member.plan;
+    pulls_forget(&self->parked, in->peer);
     if (!self->chosen) {
         return;
     }
@@ -503,6 +476,7 @@ void keeper_step(void *self_, const step_in_t *in, step_out_t *out)
     }
     if (event == MEMBER_PLAN) {
         on_plan(self, in->now, out);
+        pulls_serve(&self->parked, answer_pull, self, out);
     } else if (event == MEMBER_OTHER && in->kind == STEP_MESSAGE) {
         on_message(self, in, out);
     } else if (event == MEMBER_OTHER && in->kind == STEP_JOB) {

@@ -44,7 +44,7 @@ void ps_shard_destroy(ps_shard_t **self_p)
     free(self->loading.states);
     free(self->own);
     free(self->own_of);
-    free(self->parked);
+    pulls_clear(&self->parked);
     free(self);
     *self_p = NULL;
 }
@@ -290,51 +290,38 @@ static void on_hold_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 
 // --- pulls ---
 
-static void no_value(const ps_parked_t *pull, const char *why, step_out_t *out)
+static void read_value(const pull_t *pull, step_out_t *out)
 {
-    wire_msg_t msg = {
-        .kind = WIRE_NO_VALUE, .block = pull->block, .part = pull->part, .version = pull->version};
-    snprintf(msg.text, sizeof msg.text, "%s", why);
-    step_send(out, pull->peer, &msg, NULL);
-}
-
-static void read_value(const ps_parked_t *pull, step_out_t *out)
-{
-    const step_job_t job = {
-        .kind = SHARD_JOB_READ,
-        .index = pull->block,
-        .part = pull->part,
-        .version = pull->version,
-        .flags = pull->flags & 1 ? SHARD_READ_EXACT : 0,
-        .row_first = pull->peer,
-    };
+    step_job_t job = pull_job(SHARD_JOB_READ, pull);
+    job.flags = pull->flags & PULL_EXACTLY ? SHARD_READ_EXACT : 0;
     step_run(out, &job);
 }
 
 // Answers a PULL, or says that it has to wait.
-static bool answer_pull(ps_shard_t *self, const ps_parked_t *pull, step_out_t *out)
+static bool answer_pull(void *self_, const pull_t *pull, step_out_t *out)
 {
-    const bool exactly = pull->flags & 1;
-    const bool at_once = pull->flags & 2;
+    const ps_shard_t *const self = self_;
+    const bool exactly = pull->flags & PULL_EXACTLY;
+    const bool at_once = pull->flags & PULL_AT_ONCE;
     if (!self->seated) {
         if (self->idle || at_once) {
-            no_value(pull, "this shard has no plan", out);
+            pull_no_value(pull, "this shard has no plan", out);
         }
         return self->idle || at_once;
     }
     if (pull->block >= self->blocks.count || self->own_of[pull->block] == PS_NONE ||
         pull->part >= self->conf.arrays) {
-        no_value(pull, "no such block or array here", out);
+        pull_no_value(pull, "no such block or array here", out);
         return true;
     }
     if (!self->loaded || pull->version > self->version) {
         if (at_once) {
-            no_value(pull, self->loaded ? "not yet at that version" : "not loaded yet", out);
+            pull_no_value(pull, self->loaded ? "not yet at that version" : "not loaded yet", out);
         }
         return at_once;
     }
     if (exactly && pull->version != self->version && pull->version != self->pinned) {
-        no_value(pull, "that version is gone", out);
+        pull_no_value(pull, "that version is gone", out);
     } else {
         read_value(pull, out);
     }
@@ -343,37 +330,15 @@ static bool answer_pull(ps_shard_t *self, const ps_parked_t *pull, step_out_t *o
 
 static void on_pull(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 {
-    const ps_parked_t pull = {
-        .peer = in->peer,
-        .version = in->msg.version,
-        .block = in->msg.block,
-        .part = in->msg.part,
-        .flags = in->msg.flags,
-    };
-    if (answer_pull(self, &pull, out)) {
-        return;
-    }
-    if (self->parked_count == PS_PARKED_MAX) {
+    const pull_t pull = pull_of(in);
+    if (!answer_pull(self, &pull, out) && !pulls_park(&self->parked, &pull, PS_PARKED_MAX, out)) {
         ps_shard_refuse(self, in, out, "too many wait already");
-        no_value(&pull, "too many wait already", out);
-        return;
     }
-    if (self->parked_count == self->parked_room) {
-        self->parked_room = HX_MAX(64u, self->parked_room * 2);
-        self->parked = hx_grow(self->parked, self->parked_room, sizeof *self->parked);
-    }
-    self->parked[self->parked_count++] = pull;
 }
 
 void ps_shard_serve_parked(ps_shard_t *self, step_out_t *out)
 {
-    uint32_t kept = 0;
-    for (uint32_t at = 0; at < self->parked_count; at++) {
-        if (!answer_pull(self, &self->parked[at], out)) {
-            self->parked[kept++] = self->parked[at];
-        }
-    }
-    self->parked_count = kept;
+    pulls_serve(&self->parked, answer_pull, self, out);
 }
 
 static void on_read_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
@@ -381,11 +346,8 @@ static void on_read_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     const step_job_t *const job = &in->job;
     const bool exactly = job->flags & SHARD_READ_EXACT;
     if (in->error != HX_OK) {
-        const ps_parked_t pull = {.peer = job->row_first,
-                                  .version = job->version,
-                                  .block = job->index,
-                                  .part = job->part};
-        no_value(&pull, "that version is gone", out);
+        const pull_t pull = pull_of_job(job);
+        pull_no_value(&pull, "that version is gone", out);
         return;
     }
     // Jobs end in order, so what is newest for the role was newest for the job.
@@ -465,13 +427,7 @@ static void on_lost(ps_shard_t *self, const step_in_t *in, step_out_t *out)
                         peer_name(self, in->peer));
         return;
     }
-    uint32_t kept = 0;
-    for (uint32_t at = 0; at < self->parked_count; at++) {
-        if (self->parked[at].peer != in->peer) {
-            self->parked[kept++] = self->parked[at];
-        }
-    }
-    self->parked_count = kept;
+    pulls_forget(&self->parked, in->peer);
 }
 
 void ps_shard_step(void *self_, const step_in_t *in, step_out_t *out)
@@ -489,6 +445,7 @@ void ps_shard_step(void *self_, const step_in_t *in, step_out_t *out)
     }
     if (event == MEMBER_PLAN) {
         on_plan(self, in->now, out);
+        ps_shard_serve_parked(self, out);
     } else if (event == MEMBER_OTHER && in->kind == STEP_MESSAGE) {
         on_message(self, in, out);
     } else if (event == MEMBER_OTHER && in->kind == STEP_JOB) {
@@ -515,7 +472,7 @@ ps_shard_info_t ps_shard_info(const ps_shard_t *self)
         .attempts = self->holds ? ps_holds_count(self->holds) : 0,
         .held_bytes = self->holds ? ps_holds_bytes(self->holds) : 0,
         .held_peak = self->held_peak,
-        .parked = self->parked_count,
+        .parked = self->parked.count,
         .pushes = self->pushes,
         .pulls = self->pulls,
         .refused = self->refused,

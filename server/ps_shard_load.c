@@ -35,7 +35,7 @@ static void ask_more(ps_shard_t *self, step_out_t *out)
             .block = self->own[at / loading->arrays],
             .part = at % loading->arrays,
             .version = self->version,
-            .flags = 1,
+            .flags = PULL_EXACTLY,
         };
         step_send(out, member_keeper(&self->member), &msg, NULL);
     }

@@ -9,18 +9,10 @@
 
 #include "net/payload.h"
 #include "server/ps_shard.h"
+#include "server/pulls.h"
 
 #define PS_NONE UINT32_MAX
 #define PS_NOT_PINNED UINT64_MAX
-
-// A PULL that waits.
-typedef struct {
-    node_id_t peer;
-    uint64_t version;
-    uint32_t block;
-    uint32_t part;
-    uint32_t flags;
-} ps_parked_t;
 
 // What becomes of an array while the values are loaded from the keeper.
 typedef enum { PS_LOAD_NONE, PS_LOAD_ASKED, PS_LOAD_ARRIVED, PS_LOAD_DONE } ps_load_t;
@@ -73,9 +65,7 @@ struct ps_shard {
     record_t next;  // While applying.
     blob_t *next_blob;
     bool owes_promise;  // PROMISED is due when the step is applied.
-    ps_parked_t *parked;
-    uint32_t parked_count;
-    uint32_t parked_room;
+    pulls_t parked;
     uint64_t pushes;
     uint64_t pulls;
     uint64_t refused;

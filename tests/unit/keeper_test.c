@@ -269,7 +269,10 @@ Test(keeper, another_one_is_idle)
 {
     keeper_destroy(&keeper);
     keeper = new_keeper(12);
+    pull(0, 0, 0);
+    cr_assert_null(sent(WIRE_NO_VALUE), "it may yet be chosen");
     join();
+    cr_assert_not_null(sent(WIRE_NO_VALUE));
     cr_assert_eq(jobs_count, 0);
     cr_assert_eq(out.dials_count, 0);
     pull(0, 0, 0);
