@@ -123,7 +123,7 @@ static void set_environment(const run_t *self)
     set_reports(self, "ASAN_OPTIONS", ":exitcode=66");
     set_reports(self, "UBSAN_OPTIONS", ":exitcode=66:print_stacktrace=1");
     set_reports(self, "TSAN_OPTIONS",
-                ":exitcode=66:suppressions=" HX_SOURCE_DIR "/tests/support/tsan.supp");
+                ":exitcode=66:suppressions='" HX_SOURCE_DIR "/tests/support/tsan.supp'");
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
