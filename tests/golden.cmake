@@ -14,7 +14,8 @@ foreach(folder ${folders})
         endif()
         add_test(NAME golden_${name}_${way} COMMAND golden-check ${option} ${folder})
         set_tests_properties(golden_${name}_${way} PROPERTIES LABELS unit TIMEOUT 120
-            ENVIRONMENT "OMP_WAIT_POLICY=passive;OMP_DYNAMIC=false")
+            ENVIRONMENT "${HX_TEST_ENVIRONMENT}")
+        hx_watch(golden_${name}_${way})
     endforeach()
 endforeach()
 
@@ -22,6 +23,8 @@ endforeach()
 add_test(NAME sample_writes COMMAND harmony-sample
     ${CMAKE_CURRENT_SOURCE_DIR}/golden/gpt2-one-head --prompt In --tokens 3 --temperature 0)
 set_tests_properties(sample_writes PROPERTIES LABELS unit TIMEOUT 60 PASS_REGULAR_EXPRESSION "^In")
+hx_watch(sample_writes)
 add_test(NAME sample_names_the_nearest_option COMMAND harmony-sample --promt x)
 set_tests_properties(sample_names_the_nearest_option PROPERTIES LABELS unit TIMEOUT 60
     PASS_REGULAR_EXPRESSION "did you mean --prompt")
+hx_watch(sample_names_the_nearest_option)
