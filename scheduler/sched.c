@@ -260,8 +260,8 @@ static void refuse(sched_t *self, const step_in_t *in, const char *why, step_out
 }
 
 // Another node wants a name that is in the roster: its holder may have died and come back as this
-// one, which only its silence tells. It is asked once; the newcomer, who repeats itself, waits until
-// the holder has answered or is lost.
+// one, which only its silence tells. It is asked once; the newcomer, who repeats itself, waits
+// until the holder has answered or is lost.
 static bool wait_for_holder(sched_t *self, const wire_msg_t *msg, step_out_t *out)
 {
     roster_entry_t *const holder = roster_find_name(&self->roster, msg->name);
@@ -356,7 +356,7 @@ static void on_message(sched_t *self, const step_in_t *in, step_out_t *out)
         on_status_ask(self, in, out);
         break;
     case WIRE_STOP_ASK:
-        sched_on_stop_ask(self, in->msg.count <= 255 ? (int)in->msg.count : 1, in->msg.text,
+        sched_on_stop_ask(self, (int)in->msg.count, in->msg.text,
                           in->now, out);
         break;
     case WIRE_LEAVE:

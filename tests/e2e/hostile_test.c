@@ -18,6 +18,7 @@
 #include "tests/support/seed.h"
 
 #define PORTS_MAX 64
+#define PROMISES 20  // Of 256 MiB each.
 #define SHAPE "plan.stages=here/w1:1,here/w2:1;here/w3:2", "sync.mode=ssaw"
 
 static const char *const three_workers = "    site\n"
@@ -492,14 +493,14 @@ Test(hostile, promised_bytes_take_no_memory)
     run_t run;
     run_begin(&run, "promise", NULL);
     const pid_t scheduler = run_start(&run, "harmony-scheduler", "scheduler.log", NULL);
-    zsock_t *sockets[100];
-    for (int at = 0; at < 100; at++) {
+    zsock_t *sockets[PROMISES];
+    for (int at = 0; at < PROMISES; at++) {
         sockets[at] = promise(&run);
     }
     rough_nap(0.5);
     const double size = resident_megabytes(scheduler);
     cr_expect(size > 0 && size < 200, "%.0f MiB", size);
-    for (int at = 0; at < 100; at++) {
+    for (int at = 0; at < PROMISES; at++) {
         zsock_destroy(&sockets[at]);
     }
     kill(scheduler, SIGTERM);
