@@ -104,6 +104,25 @@ void member_orphaned(member_t *self, hx_time_t now, step_out_t *out, const char 
     step_wake(out, self->orphan_at);
 }
 
+void member_refuse(member_t *self, const step_in_t *in, step_out_t *out, const char *format, ...)
+{
+    char why[STEP_NOTE_MAX / 2];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    const uint32_t known = plan_node_of(&self->plan, in->peer);
+    char peer[PLAN_NAME_MAX];
+    if (known < UINT32_MAX) {
+        snprintf(peer, sizeof peer, "%s", self->plan.nodes[known].name);
+    } else {
+        snprintf(peer, sizeof peer, "node %016" PRIx64, in->peer);
+    }
+    self->refused++;
+    step_note(out, self->refused > MEMBER_LOUD ? STEP_DEBUG : STEP_WARN, "%s from %s dropped: %s",
+              wire_kind_name(in->msg.kind), peer, why);
+}
+
 // Timers of registration, of PLAN_ACK and of the wait for a last word.
 static member_event_t on_time(member_t *self, hx_time_t now, step_out_t *out)
 {
@@ -198,7 +217,7 @@ static member_event_t on_message(member_t *self, const step_in_t *in, step_out_t
             return MEMBER_HANDLED;
         }
         self->stopping = true;
-        self->stop_status = in->msg.count <= 255 ? (int)in->msg.count : 1;
+        self->stop_status = (int)in->msg.count;
         snprintf(self->stop_reason, sizeof self->stop_reason, "%s", in->msg.text);
         return MEMBER_ENDING;
     default:

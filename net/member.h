@@ -13,6 +13,8 @@
 #include "net/step.h"
 #include "net/traffic.h"
 
+#define MEMBER_LOUD 100u
+
 typedef struct {
     node_id_t id;  // Own id.
     plan_role_t role;
@@ -34,9 +36,9 @@ typedef enum {
     MEMBER_HANDLED,  // Done with; the role need not look.
     MEMBER_WELCOME,  // The scheduler took us (once).
     MEMBER_PLAN,     // A new checked plan stands in member->plan.
-    // `out->stop` was set by the member (refused, timeout, scheduler lost), or STOP arrived: the
+    // `out->stop` was set by the member (refused, timeout, scheduler lost), or STOP arrived: then
+    // the role calls member_stopped when it is ready to end (at once if it has nothing to do).
     MEMBER_ENDING,
-    // role calls member_stopped when it is ready to end (at once if it has nothing to do).
 } member_event_t;
 
 typedef struct {
@@ -53,6 +55,7 @@ typedef struct {
     uint64_t ack_version;  // with this version,
     hx_time_t next_ack;    // then.
     traffic_t traffic;     // Payload bytes received, for the summary.
+    uint64_t refused;      // Messages that were noted and dropped.
     hx_time_t orphan_at;  // Without a peer that it needs it ends then, unless STOP says why before.
     char orphan_text[WIRE_TEXT_MAX];
 } member_t;
@@ -74,6 +77,11 @@ void member_heard(member_t *self);
 // with the true reason, which may be on its way already. So the node waits for it, at most 10 s,
 // and only then ends by itself with status 1 and this text.
 void member_orphaned(member_t *self, hx_time_t now, step_out_t *out, const char *format, ...)
+    HX_PRINTF(4, 5);
+
+// Notes a message that cannot be meant for this node, with its sender's name, counts it, and that
+// is all. After the first MEMBER_LOUD it is noted at debug, so that a mad peer cannot fill the log.
+void member_refuse(member_t *self, const step_in_t *in, step_out_t *out, const char *format, ...)
     HX_PRINTF(4, 5);
 
 // Answers STOP with STOPPED (with `trace`, or NULL, and behind it a line of net/traffic.h) and ends

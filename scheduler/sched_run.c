@@ -164,7 +164,7 @@ void sched_on_done(sched_t *self, const step_in_t *in, step_out_t *out)
         }
     }
     self->version = in->msg.version;
-    sched_end(self, in->msg.count <= 255 ? (int)in->msg.count : 1, in->now, out, "%s",
+    sched_end(self, (int)in->msg.count, in->now, out, "%s",
               in->msg.text);
 }
 

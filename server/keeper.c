@@ -9,7 +9,6 @@
 #include "server/pulls.h"
 
 #define WORD_EVERY HX_SEC(5)
-#define LOUD_REFUSALS 100u
 #define NOT_WRITTEN UINT64_MAX
 
 // What becomes of an array while it is saved.
@@ -43,7 +42,6 @@ struct keeper {
     uint64_t saved;
     uint64_t failed;
     uint64_t served;
-    uint64_t refused;
 };
 
 keeper_t *keeper_new(const keeper_conf_t *conf)
@@ -72,14 +70,6 @@ void keeper_destroy(keeper_t **self_p)
     pulls_clear(&self->parked);
     free(self);
     *self_p = NULL;
-}
-
-static void refuse(keeper_t *self, const step_in_t *in, step_out_t *out, const char *why)
-{
-    self->refused++;
-    step_note(out, self->refused > LOUD_REFUSALS ? STEP_DEBUG : STEP_WARN,
-              "%s from node %016" PRIx64 " dropped: %s", wire_kind_name(in->msg.kind), in->peer,
-              why);
 }
 
 // The line of a job that failed.
@@ -166,7 +156,7 @@ static void on_pull(keeper_t *self, const step_in_t *in, step_out_t *out)
     const pull_t pull = pull_of(in);
     if (!answer_pull(self, &pull, out) &&
         !pulls_park(&self->parked, &pull, KEEPER_PARKED_MAX, out)) {
-        refuse(self, in, out, "too many wait already");
+        member_refuse(&self->member, in, out, "too many wait already");
     }
 }
 
@@ -287,7 +277,7 @@ static void on_save(keeper_t *self, const step_in_t *in, step_out_t *out)
     const save_t *const save = &self->save;
     const uint64_t version = in->msg.version;
     if (!self->chosen || in->peer != member_lead(&self->member)) {
-        refuse(self, in, out, "not from the lead of the plan");
+        member_refuse(&self->member, in, out, "not from the lead of the plan");
         return;
     }
     member_heard(&self->member);
@@ -299,7 +289,7 @@ static void on_save(keeper_t *self, const step_in_t *in, step_out_t *out)
     } else if (!self->open || save->active || !blob_data(in->blob)) {
         const char *const why =
             save->active ? "another checkpoint is being written" : "not ready, or malformed";
-        refuse(self, in, out, why);
+        member_refuse(&self->member, in, out, "%s", why);
         answer_save(self, version, why, out);
     } else {
         begin_save(self, version, in->blob, in->now, out);
@@ -318,12 +308,12 @@ static void on_value(keeper_t *self, const step_in_t *in, step_out_t *out)
     }
     if (msg->block >= self->blocks.count || msg->part >= self->conf.arrays ||
         in->peer != shard_of(self, msg->block)->id) {
-        refuse(self, in, out, "no such block or array there");
+        member_refuse(&self->member, in, out, "no such block or array there");
         return;
     }
     uint8_t *const item = &save->items[msg->block * self->conf.arrays + msg->part];
     if (*item != ITEM_ASKED) {
-        refuse(self, in, out, "not what was asked for");
+        member_refuse(&self->member, in, out, "not what was asked for");
         return;
     }
     if (msg->kind == WIRE_NO_VALUE) {
@@ -334,7 +324,7 @@ static void on_value(keeper_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     if (blob_size(in->blob) != block_bytes(self, msg->block)) {
-        refuse(self, in, out, "wrong size");
+        member_refuse(&self->member, in, out, "wrong size");
         return;
     }
     *item = ITEM_ARRIVED;
@@ -415,7 +405,7 @@ static void on_message(keeper_t *self, const step_in_t *in, step_out_t *out)
         on_save(self, in, out);
         break;
     default:
-        refuse(self, in, out, "not for a keeper");
+        member_refuse(&self->member, in, out, "not for a keeper");
         break;
     }
 }
@@ -498,6 +488,6 @@ keeper_info_t keeper_info(const keeper_t *self)
         .saved = self->saved,
         .failed = self->failed,
         .served = self->served,
-        .refused = self->refused,
+        .refused = self->member.refused,
     };
 }

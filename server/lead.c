@@ -14,17 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONSENSE_LINES 10u  // Further nonsense is noted at debug.
-
 // ---- small things
-
-void lead_nonsense(lead_t *self, const step_in_t *in, step_out_t *out, const char *why)
-{
-    self->nonsense++;
-    step_note(out, self->nonsense <= NONSENSE_LINES ? STEP_WARN : STEP_DEBUG,
-              "%s from node %016" PRIx64 " dropped: %s", wire_kind_name(in->msg.kind), in->peer,
-              why);
-}
 
 const char *lead_node_name(const lead_t *self, node_id_t node)
 {
@@ -165,7 +155,7 @@ lead_view_t lead_view(const lead_t *self)
         .returned_rows = self->cursor.rows[CURSOR_RETURNED],
         .next_row = self->cursor.next,
         .dropped = lead_dropped(self),
-        .nonsense = self->nonsense,
+        .nonsense = self->member.refused,
         .books_hold = cursor_check(&self->cursor),
         .done = self->phase == LEAD_OVER,
     };
@@ -257,13 +247,13 @@ static void run_step(lead_t *self, hx_time_t now, step_out_t *out)
 static void on_stop_ask(lead_t *self, const step_in_t *in, step_out_t *out)
 {
     if (in->peer != NODE_SCHEDULER) {
-        lead_nonsense(self, in, out, "only the scheduler may ask");
+        member_refuse(&self->member, in, out, "only the scheduler may ask");
         return;
     }
     if (self->phase == LEAD_OVER) {
         return;
     }
-    const int status = in->msg.count <= 255 ? (int)in->msg.count : 1;
+    const int status = (int)in->msg.count;
     if (!self->aborting) {
         // A stop outweighs a goal that is being wound up, but keeps its reason.
         lead_end(self, status, out, "%s", in->msg.text[0] ? in->msg.text : "a stop was asked for");
@@ -345,7 +335,7 @@ static void on_message(lead_t *self, const step_in_t *in, step_out_t *out)
         on_worker_gone(self, in->peer, "leaves", in->now, out);
         break;
     default:
-        lead_nonsense(self, in, out, "the lead has no use for it");
+        member_refuse(&self->member, in, out, "the lead has no use for it");
         break;
     }
 }

@@ -355,7 +355,7 @@ void lead_on_ready(lead_t *self, const step_in_t *in, step_out_t *out)
 {
     lead_seat_t *const seat = seat_find(self, in->peer);
     if (!seat) {
-        lead_nonsense(self, in, out, "its sender is in no pipeline");
+        member_refuse(&self->member, in, out, "its sender is in no pipeline");
         return;
     }
     lease_t *const lease = lead_lease_find(self, in->msg.attempt);
@@ -374,7 +374,7 @@ void lead_on_ready(lead_t *self, const step_in_t *in, step_out_t *out)
     }
     const char *const fault = ready_fault(self, lease, seat, &in->msg);
     if (fault) {
-        lead_nonsense(self, in, out, fault);
+        member_refuse(&self->member, in, out, "%s", fault);
         return;
     }
     // Of an evaluation it is the answer; of training the gradients are not to be used.

@@ -215,12 +215,9 @@ struct lead {
     hx_time_t train_started_at;  // HX_TIME_NEVER: not yet.
     hx_time_t committed_at;
     lead_totals_t totals;
-    uint64_t nonsense;
 };
 
 // lead.c
-// Counts and notes a message that makes no sense.
-void lead_nonsense(lead_t *self, const step_in_t *in, step_out_t *out, const char *why);
 // No more grants; what is in flight ends. The first reason stays.
 void lead_end(lead_t *self, int status, step_out_t *out, const char *format, ...) HX_PRINTF(4, 5);
 // The run cannot go on at all: DONE at once.

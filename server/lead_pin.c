@@ -206,7 +206,7 @@ void lead_on_saved(lead_t *self, const step_in_t *in, step_out_t *out)
     lead_pin_t *const pin = &self->pin;
     if (in->peer != self->plan.nodes[self->plan.keeper].id || !pin->active || !pin->saving ||
         in->msg.version != pin->version) {
-        lead_nonsense(self, in, out, "nothing like that is being saved");
+        member_refuse(&self->member, in, out, "nothing like that is being saved");
         return;
     }
     pin->saving = false;

@@ -185,7 +185,7 @@ blob_t *lead_totals_json(const lead_t *self, hx_time_t now)
                speed > 0 ? (double)self->conf.ssaw.batch_tokens / speed : NAN);
     hx_text_add(
         &text, ", \"given_up\": %" PRIu32 ", \"saves_failed\": %" PRIu32 ", \"nonsense\": %" PRIu64,
-        totals->given_up, totals->saves_failed, self->nonsense);
+        totals->given_up, totals->saves_failed, self->member.refused);
     hx_text_add(&text, "}");
     return text_blob(&text);
 }

@@ -176,13 +176,13 @@ static lead_shard_t *answering(lead_t *self, const step_in_t *in, step_out_t *ou
             return current ? &self->shards[at] : NULL;
         }
     }
-    lead_nonsense(self, in, out, "its sender is no shard");
+    member_refuse(&self->member, in, out, "its sender is no shard");
     return NULL;
 }
 
 static void bad_vote(lead_t *self, const step_in_t *in, step_out_t *out, const char *why)
 {
-    lead_nonsense(self, in, out, why);
+    member_refuse(&self->member, in, out, "%s", why);
     if (++self->round.bad_votes >= LEAD_BAD_VOTES_MAX) {
         lead_fail(self, in->now, out,
                   "version %" PRIu64 " cannot be decided: votes make no sense: %s",

@@ -196,7 +196,7 @@ void lead_on_ack(lead_t *self, const step_in_t *in, step_out_t *out)
                 .node = in->peer, .epoch = in->msg.epoch, .version = in->msg.version};
         }
     } else if (in->msg.epoch != self->plan.epoch) {
-        lead_nonsense(self, in, out, "another plan epoch");
+        member_refuse(&self->member, in, out, "another plan epoch");
     } else if (self->phase < LEAD_FIRST) {
         count_ack(self, in->peer, in->msg.version, in->now, out);
     }
@@ -208,7 +208,7 @@ void lead_on_resume(lead_t *self, const step_in_t *in, step_out_t *out)
     const bool planned = self->phase != LEAD_IDLE;
     if ((planned && in->peer != self->plan.nodes[self->plan.keeper].id) || self->journal_asked ||
         payload_record_decode(in->blob, &record) != HX_OK) {
-        lead_nonsense(self, in, out, "no record that this run could go on from");
+        member_refuse(&self->member, in, out, "no record that this run could go on from");
         return;
     }
     forget_resume(self);
@@ -301,7 +301,7 @@ void lead_on_promised(lead_t *self, const step_in_t *in, step_out_t *out)
         }
         return;
     }
-    lead_nonsense(self, in, out, "its sender is no shard");
+    member_refuse(&self->member, in, out, "its sender is no shard");
 }
 
 static bool gathered(const lead_t *self)

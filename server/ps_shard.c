@@ -10,9 +10,6 @@
 
 #include "server/ps_shard_state.h"
 
-#define LOUD_REFUSALS \
-    100u  // Further ones are noted at debug, so that a mad peer cannot fill the log.
-
 ps_shard_t *ps_shard_new(const ps_shard_conf_t *conf)
 {
     HX_ASSERT(conf->member.role == PLAN_SHARD);
@@ -60,13 +57,6 @@ static const char *peer_name(const ps_shard_t *self, node_id_t id)
     const plan_t *const plan = &self->member.plan;
     const uint32_t node = plan->epoch > 0 ? plan_node_of(plan, id) : UINT32_MAX;
     return node == UINT32_MAX ? "a node outside of the plan" : plan->nodes[node].name;
-}
-
-void ps_shard_refuse(ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *why)
-{
-    self->refused++;
-    step_note(out, self->refused > LOUD_REFUSALS ? STEP_DEBUG : STEP_WARN, "%s from %s dropped: %s",
-              wire_kind_name(in->msg.kind), peer_name(self, in->peer), why);
 }
 
 void ps_shard_end(ps_shard_t *self, hx_time_t now, step_out_t *out, const char *format, ...)
@@ -205,7 +195,7 @@ static bool push_sane(ps_shard_t *self, const step_in_t *in, step_out_t *out)
         why = "wrong size";
     }
     if (why) {
-        ps_shard_refuse(self, in, out, why);
+        member_refuse(&self->member, in, out, "%s", why);
     }
     return why == NULL;
 }
@@ -225,7 +215,7 @@ static void on_push(ps_shard_t *self, const step_in_t *in, step_out_t *out)
                  "%" PRIu64 " bytes of contributions are held, the limit is %" PRIu64
                  " (fewer pipelines, a lower run_ahead or more servers would help)",
                  held, self->conf.hold_limit);
-        ps_shard_refuse(self, in, out, why);
+        member_refuse(&self->member, in, out, "%s", why);
         return;
     }
     switch (ps_holds_push(self->holds, msg->attempt, self->own_of[msg->block], msg->part,
@@ -254,10 +244,10 @@ static void on_push(ps_shard_t *self, const step_in_t *in, step_out_t *out)
         answer_push(in->peer, msg->attempt, msg->block, msg->part, false, out);
         break;
     case PS_HOLD_WRONG:
-        ps_shard_refuse(self, in, out, "another number of parts than before");
+        member_refuse(&self->member, in, out, "another number of parts than before");
         break;
     case PS_HOLD_FULL:
-        ps_shard_refuse(self, in, out, "too many attempts are held");
+        member_refuse(&self->member, in, out, "too many attempts are held");
         break;
     }
 }
@@ -270,7 +260,7 @@ static void on_hold_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     const bool open = ps_holds_done(self->holds, job->attempt, self->own_of[job->index], job->part,
                                     ps_shard_block_size(self, job->index), kept, finite);
     if (in->error == HX_E_FORMAT) {
-        self->refused++;
+        self->member.refused++;
         step_note(out, STEP_WARN,
                   "PUSH from %s dropped: block %" PRIu32 " of attempt %" PRIu64
                   " was damaged on its way (hash)",
@@ -332,7 +322,7 @@ static void on_pull(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 {
     const pull_t pull = pull_of(in);
     if (!answer_pull(self, &pull, out) && !pulls_park(&self->parked, &pull, PS_PARKED_MAX, out)) {
-        ps_shard_refuse(self, in, out, "too many wait already");
+        member_refuse(&self->member, in, out, "too many wait already");
     }
 }
 
@@ -383,7 +373,7 @@ static void on_message(ps_shard_t *self, const step_in_t *in, step_out_t *out)
         ps_shard_round_message(self, in, out);
         break;
     default:
-        ps_shard_refuse(self, in, out, "not for a shard");
+        member_refuse(&self->member, in, out, "not for a shard");
         break;
     }
 }
@@ -475,7 +465,7 @@ ps_shard_info_t ps_shard_info(const ps_shard_t *self)
         .parked = self->parked.count,
         .pushes = self->pushes,
         .pulls = self->pulls,
-        .refused = self->refused,
+        .refused = self->member.refused,
     };
 }
 

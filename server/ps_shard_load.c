@@ -71,17 +71,17 @@ void ps_shard_load_value(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     const wire_msg_t *const msg = &in->msg;
     if (!self->seated || self->loaded || !loading->pull ||
         in->peer != member_keeper(&self->member)) {
-        ps_shard_refuse(self, in, out, "nothing was asked for");
+        member_refuse(&self->member, in, out, "nothing was asked for");
         return;
     }
     if (msg->block >= self->blocks.count || self->own_of[msg->block] == PS_NONE ||
         msg->part >= loading->arrays) {
-        ps_shard_refuse(self, in, out, "no such block or array here");
+        member_refuse(&self->member, in, out, "no such block or array here");
         return;
     }
     uint8_t *const state = &loading->states[self->own_of[msg->block] * loading->arrays + msg->part];
     if (*state != PS_LOAD_ASKED || msg->version != self->version) {
-        ps_shard_refuse(self, in, out, "not what was asked for");
+        member_refuse(&self->member, in, out, "not what was asked for");
         return;
     }
     if (msg->kind == WIRE_NO_VALUE) {
@@ -92,7 +92,7 @@ void ps_shard_load_value(ps_shard_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     if (blob_size(in->blob) != ps_shard_block_size(self, msg->block)) {
-        ps_shard_refuse(self, in, out, "wrong size");
+        member_refuse(&self->member, in, out, "wrong size");
         return;
     }
     *state = PS_LOAD_ARRIVED;

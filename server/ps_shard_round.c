@@ -43,7 +43,7 @@ static void answer_promise(ps_shard_t *self, step_out_t *out)
 static void on_promise(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 {
     if (in->msg.incarnation < self->promised) {
-        ps_shard_refuse(self, in, out, "a later incarnation has been promised");
+        member_refuse(&self->member, in, out, "a later incarnation has been promised");
         return;
     }
     self->promised = in->msg.incarnation;
@@ -146,7 +146,7 @@ static void on_prepare(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     const wire_msg_t *const msg = &in->msg;
     const ps_round_t *const round = &self->round;
     if (msg->incarnation < self->promised) {
-        ps_shard_refuse(self, in, out, "a later incarnation has been promised");
+        member_refuse(&self->member, in, out, "a later incarnation has been promised");
         return;
     }
     if (self->applying || msg->version != self->version + 1) {
@@ -166,7 +166,7 @@ static void on_prepare(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     prepare_t prepare = {0};
     if (payload_prepare_decode(in->blob, &prepare) != HX_OK || !prepare_sane(&prepare)) {
         prepare_destroy(&prepare);
-        ps_shard_refuse(self, in, out, "malformed");
+        member_refuse(&self->member, in, out, "malformed");
         return;
     }
     self->promised = msg->incarnation;
@@ -239,7 +239,7 @@ static void on_commit(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 {
     const wire_msg_t *const msg = &in->msg;
     if (msg->incarnation < self->promised) {
-        ps_shard_refuse(self, in, out, "a later incarnation has been promised");
+        member_refuse(&self->member, in, out, "a later incarnation has been promised");
         return;
     }
     if (self->applying) {
@@ -254,7 +254,7 @@ static void on_commit(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     if (msg->version != self->version + 1 || payload_record_decode(in->blob, &record) != HX_OK ||
         record.version != msg->version) {
         record_destroy(&record);
-        ps_shard_refuse(self, in, out, "not the next version, or malformed");
+        member_refuse(&self->member, in, out, "not the next version, or malformed");
         return;
     }
     self->promised = msg->incarnation;
@@ -320,11 +320,11 @@ static void on_unpin(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 void ps_shard_round_message(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 {
     if (!self->seated || in->peer != member_lead(&self->member)) {
-        ps_shard_refuse(self, in, out, "not from the lead of the plan");
+        member_refuse(&self->member, in, out, "not from the lead of the plan");
         return;
     }
     if (!self->loaded) {
-        ps_shard_refuse(self, in, out, "the blocks have no values yet");
+        member_refuse(&self->member, in, out, "the blocks have no values yet");
         return;
     }
     member_heard(&self->member);

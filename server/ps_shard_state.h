@@ -68,11 +68,8 @@ struct ps_shard {
     pulls_t parked;
     uint64_t pushes;
     uint64_t pulls;
-    uint64_t refused;
 };
 
-// Notes a message that cannot be meant for us, counts it, and that is all.
-void ps_shard_refuse(ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *why);
 // This shard cannot go on: tells the scheduler why, so that the whole run ends with that reason.
 // Before it is loaded nobody depends on it yet, and it waits to be told to stop; later it ends at
 // once.

@@ -129,8 +129,7 @@ static bool may_close(const worker_fsm_t *self, node_id_t peer)
 static void on_closed(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 {
     if (!may_close(self, in->peer)) {
-        step_note(out, STEP_WARN, "CLOSED from %016" PRIx64 " dropped: it may not close a lease",
-                  in->peer);
+        member_refuse(&self->member, in, out, "it may not close a lease");
         return;
     }
     uint32_t index = find(self->leases, self->leases_count, in->msg.attempt);
@@ -191,20 +190,19 @@ static void on_grant(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
     } else if (msg->attempt <= self->attempt_last) {
         why = "not newer than the last one";
     } else if (self->leases_count == WORKER_LEASES_MAX) {
-        why = "too many leases";
+        why = "one too many";
     }
     if (why) {
-        step_note(out, STEP_WARN, "grant of lease %" PRIu64 " dropped: %s", msg->attempt, why);
+        member_refuse(&self->member, in, out, "lease %" PRIu64 " is %s", msg->attempt, why);
         return;
     }
     self->attempt_last = msg->attempt;
     lease_t *lease = take_early(self, msg->attempt, out);
     lease = lease ? lease : lease_new(msg->attempt);
     if (!lease_grant(lease, msg, &self->seat, in->now)) {
-        step_note(out, STEP_WARN,
-                  "grant of lease %" PRIu64 " dropped: %" PRIu32
-                  " rows do not fit what was reserved",
-                  msg->attempt, msg->rows);
+        member_refuse(&self->member, in, out,
+                      "the %" PRIu32 " rows of lease %" PRIu64 " do not fit what was reserved",
+                      msg->rows, msg->attempt);
         run_drop(lease, out);
         lease_destroy(&lease);
         return;
@@ -267,7 +265,7 @@ static lease_t *find_pulling(const worker_fsm_t *self)
 }
 
 // The place of a block in the seat, or UINT32_MAX with a note.
-static uint32_t own_block(const worker_fsm_t *self, const step_in_t *in, step_out_t *out)
+static uint32_t own_block(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 {
     const seat_t *const seat = &self->seat;
     uint32_t place = UINT32_MAX;
@@ -275,8 +273,8 @@ static uint32_t own_block(const worker_fsm_t *self, const step_in_t *in, step_ou
         place = seat->find[in->msg.block];
     }
     if (place == UINT32_MAX || seat->blocks[place].node != in->peer) {
-        step_note(out, STEP_WARN, "%s of block %" PRIu32 " dropped: not of this stage",
-                  wire_kind_name(in->msg.kind), in->msg.block);
+        member_refuse(&self->member, in, out,
+                      "block %" PRIu32 " is not of this stage, or not there", in->msg.block);
         return UINT32_MAX;
     }
     return place;
@@ -300,9 +298,9 @@ static void on_value(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     if (blob_size(in->blob) != self->seat.blocks[place].size) {
-        step_note(out, STEP_WARN,
-                  "value of block %" PRIu32 " dropped: %zu bytes instead of %" PRIu64,
-                  in->msg.block, blob_size(in->blob), self->seat.blocks[place].size);
+        member_refuse(&self->member, in, out,
+                      "%zu bytes instead of the %" PRIu64 " of block %" PRIu32, blob_size(in->blob),
+                      self->seat.blocks[place].size, in->msg.block);
         return;
     }
     const step_job_t job = {
@@ -380,8 +378,8 @@ static void on_neighbour(worker_fsm_t *self, const step_in_t *in, step_out_t *ou
     const node_id_t from = forward ? seat->before : seat->after;
     if (!self->open || in->peer != from || msg->epoch != seat->epoch ||
         blob_size(in->blob) != msg->rows * seat->boundary_size) {
-        step_note(out, STEP_WARN, "%s of lease %" PRIu64 " dropped: not for this stage",
-                  wire_kind_name(msg->kind), msg->attempt);
+        member_refuse(&self->member, in, out, "lease %" PRIu64 " is not for this stage",
+                      msg->attempt);
         return;
     }
     lease_t *lease = worker_lease_find(self, msg->attempt);
@@ -440,6 +438,5 @@ void worker_run_message(worker_fsm_t *self, const step_in_t *in, step_out_t *out
     default:
         break;
     }
-    step_note(out, STEP_WARN, "%s from %016" PRIx64 " dropped: not for a worker",
-              wire_kind_name(in->msg.kind), in->peer);
+    member_refuse(&self->member, in, out, "not for a worker");
 }

@@ -284,6 +284,29 @@ Test(member, plan_that_cannot_be_run_is_dropped_with_its_fault)
     world_close(&world);
 }
 
+Test(member, what_is_refused_is_named_counted_and_not_said_for_ever)
+{
+    world_t world;
+    world_open(&world, PLAN_SHARD);
+    welcome(&world);
+    give_plan(&world, 1, 1);
+    const step_in_t in = {.peer = WORKER, .msg = {.kind = WIRE_GRANT}};
+    step_out_clear(&world.out);
+    member_refuse(&world.member, &in, &world.out, "lease %d is none", 7);
+    member_refuse(&world.member, &(step_in_t){.peer = 0xabc, .msg = {.kind = WIRE_ACK}}, &world.out,
+                  "too early");
+    cr_assert_str_eq(world.out.notes[0].text, "GRANT from east/a dropped: lease 7 is none");
+    cr_assert_str_eq(world.out.notes[1].text, "ACK from node 0000000000000abc dropped: too early");
+    cr_assert_eq(world.member.refused, 2);
+    for (uint32_t at = 2; at < MEMBER_LOUD; at++) {
+        member_refuse(&world.member, &in, &world.out, "again");
+    }
+    cr_assert_eq(world.out.notes[MEMBER_LOUD - 1].level, STEP_WARN);
+    member_refuse(&world.member, &in, &world.out, "again");
+    cr_assert_eq(world.out.notes[MEMBER_LOUD].level, STEP_DEBUG);
+    world_close(&world);
+}
+
 Test(member, probes_are_answered_whoever_asks)
 {
     world_t world;

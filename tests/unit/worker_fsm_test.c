@@ -42,7 +42,7 @@ Test(worker_fsm, without_a_seat_it_stands_by)
                  "> 10 PLAN_ACK 1\n"
                  "note plan 1: in no stage, standing by\n");
     grant(&story, 5, 0, 4, 0, 0);
-    does(&story, "note grant of lease 5 dropped: not of the plan in force\n");
+    does(&story, "note GRANT from east/lead0 dropped: lease 5 is not of the plan in force\n");
     finish(&story);
 }
 

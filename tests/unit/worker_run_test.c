@@ -162,7 +162,7 @@ Test(worker_run, shard_may_close_a_lease_that_is_being_pushed)
     forget(&story);
     const wire_msg_t closed = {.kind = WIRE_CLOSED, .attempt = 5, .count = WIRE_CLOSED_UNKNOWN};
     say(&story, 4711, closed, NULL);
-    does(&story, "note CLOSED from 0000000000001267 dropped: it may not close a lease\n");
+    does(&story, "note CLOSED from node 0000000000001267 dropped: it may not close a lease\n");
     say(&story, SEATS_SHARD, closed, NULL);
     does(&story, "job drop 5\n"
                  "note lease 5 dropped: it is not open\n");
@@ -233,25 +233,35 @@ Test(worker_run, nonsense_of_peers_changes_nothing)
     begin(&story, SEATS_WORKER + 1);
     stand_ready(&story, &TWO_STAGES);
     say(&story, 4711, (wire_msg_t){.kind = WIRE_GRANT, .attempt = 5, .rows = 4, .epoch = 1}, NULL);
-    does(&story, "note GRANT from 0000000000001267 dropped: not for a worker\n");
+    does(&story, "note GRANT from node 0000000000001267 dropped: not for a worker\n");
     grant(&story, 5, 0, 0, 0, 0);
-    does(&story, "job drop 5\n"
-                 "note grant of lease 5 dropped: 0 rows do not fit what was reserved\n");
+    does(
+        &story,
+        "job drop 5\n"
+        "note GRANT from east/lead0 dropped: the 0 rows of lease 5 do not fit what was reserved\n");
     grant(&story, 5, 0, 4, 0, 0);
-    does(&story, "note grant of lease 5 dropped: not newer than the last one\n");
+    does(&story, "note GRANT from east/lead0 dropped: lease 5 is not newer than the last one\n");
+    say(&story, SEATS_LEAD,
+        (wire_msg_t){.kind = WIRE_GRANT, .attempt = 6, .rows = 4, .tokens = 32, .epoch = 2}, NULL);
+    does(&story, "note GRANT from east/lead0 dropped: lease 6 is not of the plan in force\n");
     value(&story, SEATS_SHARD, 1, 0);
-    does(&story, "note VALUE of block 1 dropped: not of this stage\n");
+    does(&story,
+         "note VALUE from east/shard0 dropped: block 1 is not of this stage, or not there\n");
     say(&story, SEATS_SHARD, (wire_msg_t){.kind = WIRE_ACK, .block = 99}, NULL);
-    does(&story, "note ACK of block 99 dropped: not of this stage\n");
+    does(&story,
+         "note ACK from east/shard0 dropped: block 99 is not of this stage, or not there\n");
     boundary(&story, WIRE_GRADIENT, 6, 0, 0, 2);
-    does(&story, "note GRADIENT of lease 6 dropped: not for this stage\n");
+    does(&story,
+         "note GRADIENT from node 0000000000000066 dropped: lease 6 is not for this stage\n");
     say(&story, SEATS_WORKER,
         (wire_msg_t){.kind = WIRE_ACTIVATION, .attempt = 6, .epoch = 1, .rows = 2},
         blob_virtual(12));
-    does(&story, "note ACTIVATION of lease 6 dropped: not for this stage\n");
+    does(&story, "note ACTIVATION from east/worker0 dropped: lease 6 is not for this stage\n");
     grant(&story, 7, 0, 4, 0, 0);
     forget(&story);
+    say(&story, SEATS_LEAD, (wire_msg_t){.kind = WIRE_OUTCOME, .attempt = 7}, NULL);
+    does(&story, "");  // It was not announced, and goes on.
     say(&story, SEATS_SHARD, (wire_msg_t){.kind = WIRE_VALUE, .block = 3}, blob_virtual(5));
-    does(&story, "note value of block 3 dropped: 5 bytes instead of 13120\n");
+    does(&story, "note VALUE from east/shard0 dropped: 5 bytes instead of the 13120 of block 3\n");
     finish(&story);
 }
