@@ -110,8 +110,11 @@ static void on_send(lead_world_t *self, const step_send_t *send)
         lead_world_check_prepare(self, msg, send->blob);
     } else if (msg->kind == WIRE_DONE) {
         on_done(self, msg, send->blob);
-    } else if (msg->kind == WIRE_PROGRESS) {
-        self->report.evaluations += msg->flags & 1;
+    } else if (msg->kind == WIRE_OUTCOME) {
+        lead_world_check_outcome(self, msg);
+    } else if (msg->kind == WIRE_PROGRESS && msg->flags & 1) {
+        self->report.evaluations++;
+        lead_world_check_valid(self);
     }
     if (send->to == NODE_SCHEDULER || send->to >= HX_COUNT(self->last_to)) {
         return;
@@ -253,6 +256,7 @@ lead_world_t *lead_world_new(const lead_world_conf_t *conf)
 {
     HX_ASSERT(conf->pipelines <= WORLD_PIPELINES_MAX && conf->stages <= WORLD_STAGES_MAX);
     HX_ASSERT(conf->shards <= WORLD_SHARDS_MAX && conf->delay_min <= conf->delay_max);
+    HX_ASSERT(conf->valid_rows <= HELD_OUT_MAX);
     lead_world_t *const self = hx_new(1, sizeof *self);
     self->conf = *conf;
     self->rng = hx_rng_seed(conf->seed);

@@ -43,7 +43,14 @@ static bool all_dead(const lead_world_t *self, uint32_t pipeline)
 void lead_world_check_grant(lead_world_t *self, const wire_msg_t *grant, node_id_t to)
 {
     const uint32_t index = (uint32_t)(to - WORLD_WORKER);
-    if (index % self->conf.stages != 0 || grant->flags & 1) {
+    if (grant->flags & 1) {
+        for (uint64_t row = grant->row_first; row < grant->row_first + grant->rows; row++) {
+            HX_ASSERT(row < HELD_OUT_MAX);
+            self->asked_in[row] = grant->attempt;
+        }
+        return;
+    }
+    if (index % self->conf.stages != 0) {
         return;  // Once a pipeline.
     }
     if (self->granted_at == HX_TIME_NEVER) {
@@ -74,6 +81,27 @@ void lead_world_note_ready(lead_world_t *self, uint64_t row_first, const wire_ms
 {
     if (row_first < ROWS_MAX && self->open_in[row_first] == ready->attempt) {
         self->used[row_first] = HX_MIN(self->used[row_first], ready->version);
+    }
+}
+
+void lead_world_check_outcome(lead_world_t *self, const wire_msg_t *outcome)
+{
+    for (uint32_t row = 0; row < HELD_OUT_MAX; row++) {
+        if (self->asked_in[row] == outcome->attempt) {
+            self->asked_in[row] = 0;
+            self->seen[row]++;
+        }
+    }
+}
+
+void lead_world_check_valid(lead_world_t *self)
+{
+    for (uint32_t row = 0; row < HELD_OUT_MAX; row++) {
+        if (self->seen[row] != (row < self->conf.valid_rows)) {
+            lead_world_broken(self, "held-out row %" PRIu32 " counts %" PRIu32 " times", row,
+                              self->seen[row]);
+        }
+        self->seen[row] = 0;
     }
 }
 

@@ -18,6 +18,7 @@
 #define ROWS_MAX (1u << 16)
 #define KINDS_MAX 128u
 #define AGAIN HX_SEC(2)
+#define HELD_OUT_MAX 64u  // Held-out rows.
 #define WORLD_CLIP 1.0
 #define WORLD_SCHEDULE \
     ((optim_schedule_t){.lr = 0.01, .lr_final_ratio = 0.1, .warmup_tokens = 20u * WORLD_CONTEXT})
@@ -71,10 +72,12 @@ struct world {
     hx_time_t last_to[256];
     shard_t shards[WORLD_SHARDS_MAX];
     worker_t workers[WORLD_PIPELINES_MAX * WORLD_STAGES_MAX];
-    bool *committed;    // By row.
-    uint64_t *open_in;  // By row: the attempt that it is leased under; 0: none.
-    uint32_t *open_at;  // By row: the pipeline of that attempt,
-    uint64_t *used;     // and the oldest version that its members said they used.
+    bool *committed;                  // By row.
+    uint64_t *open_in;                // By row: the attempt that it is leased under; 0: none.
+    uint32_t *open_at;                // By row: the pipeline of that attempt,
+    uint64_t *used;                   // and the oldest version that its members said they used.
+    uint64_t asked_in[HELD_OUT_MAX];  // By held-out row: the evaluation lease that it is in.
+    uint32_t seen[HELD_OUT_MAX];      // By held-out row: times that it counts in this evaluation.
     uint64_t last_attempt;
     uint64_t closed[PAYLOAD_CLOSED_MAX];  // Training attempts that the lead closed, as a ring.
     uint64_t closed_count;                // Ever.
@@ -113,6 +116,9 @@ bool lead_world_is_bad(const lead_world_t *self, const round_member_t *member);
 // A READY of this attempt was said; the rows are its lease's.
 void lead_world_note_ready(lead_world_t *self, uint64_t row_first, const wire_msg_t *ready);
 void lead_world_check_grant(lead_world_t *self, const wire_msg_t *grant, node_id_t to);
+// An OUTCOME is sent; and what an evaluation is made of when its result is told.
+void lead_world_check_outcome(lead_world_t *self, const wire_msg_t *outcome);
+void lead_world_check_valid(lead_world_t *self);
 void lead_world_check_closed(lead_world_t *self, const wire_msg_t *closed);
 void lead_world_check_prepare(lead_world_t *self, const wire_msg_t *msg, const blob_t *blob);
 void lead_world_check_record(lead_world_t *self, const record_t *record);
