@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
+#include "tensor/hx_clock.h"
 
 #define COPY_SIZE ((size_t)64 << 20)
 #define COPY_ROUNDS 4
@@ -16,9 +17,7 @@
 
 double bench_now(void)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    return (double)hx_now() / 1e9;
 }
 
 double bench_cpu(void)

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
+#include "tensor/hx_clock.h"
 #include "tensor/hx_log.h"
 
 #define WINDOW_CONTROL ((uint64_t)1 << 20)
@@ -26,13 +26,6 @@ uint64_t link_random(void)
         HX_ASSERT(got == (ssize_t)sizeof value || got < 0);
     }
     return value;
-}
-
-static hx_time_t clock_now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (hx_time_t)time.tv_sec * HX_SEC(1) + time.tv_nsec;
 }
 
 // --- opening
@@ -87,7 +80,7 @@ hx_err_t link_open(const link_conf_t *conf, link_t **out, hx_fault_t *fault)
         self->conf.piece_first = HX_MIN(PIECE_FIRST, self->conf.piece_max);
     }
     snprintf(self->toward, sizeof self->toward, "%s", conf->toward ? conf->toward : "");
-    self->listened_at = clock_now();
+    self->listened_at = hx_now();
     hx_err_t err = open_router(self, FRAME_CONTROL, conf->bind_control, fault);
     if (err == HX_OK) {
         err = open_router(self, FRAME_DATA_CHANNEL, conf->bind_data, fault);
@@ -331,7 +324,7 @@ void link_wait(link_t *self, void *const *others, bool *ready, uint32_t count, h
         timeout = (long)((wake - now + HX_MS(1) - 1) / HX_MS(1));
     }
     const int found = zmq_poll(self->items, (int)(first + count), timeout);
-    const hx_time_t then = clock_now();
+    const hx_time_t then = hx_now();
     // A process that was stopped did not listen either.
     self->listened_at = wake < then ? HX_MAX(wake, now) : then;
     for (uint32_t at = 0; at < count; at++) {

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tensor/hx_clock.h"
 #include "tensor/hx_log.h"
 
 // Messages handled before jobs, signals and the line are looked at again.
@@ -26,13 +26,6 @@
 #define MMAP_THRESHOLD (32 << 20)  // The most that glibc takes.
 #define TRIM_THRESHOLD (256 << 20)
 #define COMMAND_SIGNAL "SIGNAL"
-
-hx_time_t node_now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (hx_time_t)time.tv_sec * HX_SEC(1) + time.tv_nsec;
-}
 
 static void signals_of_ours(sigset_t *set)
 {
@@ -140,9 +133,9 @@ static void job_thread(zsock_t *pipe, void *argument)
         }
         take_over(&job->handover);
         step_in_t *const result = &job->result;
-        result->job_started = node_now();
+        result->job_started = hx_now();
         result->error = conf->job(conf->worker, &result->job, &result->blob);
-        result->job_ended = node_now();
+        result->job_ended = hx_now();
         result->job.seconds = (double)(result->job_ended - result->job_started) * 1e-9;
         hand_over(&job->handover);
         zframe_t *answer = zframe_new(&job, sizeof job);
@@ -278,7 +271,7 @@ static void step(node_t *self, step_in_t *in)
     if (self->stopped) {
         return;
     }
-    in->now = node_now();
+    in->now = hx_now();
     step_out_clear(&self->out);
     self->conf->step(self->role, in, &self->out);
     act(self, in->now);
@@ -289,7 +282,7 @@ static void take_messages(node_t *self)
 {
     link_event_t event;
     for (uint32_t at = 0; at < EVENTS_A_ROUND && !self->stopped; at++) {
-        if (!link_next(self->link, node_now(), &event)) {
+        if (!link_next(self->link, hx_now(), &event)) {
             return;
         }
         step_in_t in = {.kind = event.kind == LINK_MESSAGE ? STEP_MESSAGE : STEP_LOST,
@@ -331,8 +324,8 @@ static void wait_for_more(node_t *self, hx_time_t until)
 {
     void *const others[] = {zactor_sock(self->jobs), self->pipe};
     bool ready[] = {false, false};
-    link_flush(self->link, node_now());
-    link_wait(self->link, others, ready, 2, until, node_now());
+    link_flush(self->link, hx_now());
+    link_wait(self->link, others, ready, 2, until, hx_now());
     if (ready[0]) {
         take_job(self);
     }
@@ -347,16 +340,16 @@ static void run(node_t *self)
     while (!self->stopped) {
         wait_for_more(self, self->wake_at);
         take_messages(self);
-        if (!self->stopped && node_now() >= self->wake_at) {
+        if (!self->stopped && hx_now() >= self->wake_at) {
             step(self, &(step_in_t){.kind = STEP_TIMER});
         }
     }
-    const hx_time_t limit = node_now() + NODE_FLUSH_LIMIT;
+    const hx_time_t limit = hx_now() + NODE_FLUSH_LIMIT;
     link_event_t event;
-    while (!link_idle(self->link) && node_now() < limit) {
-        link_flush(self->link, node_now());
-        link_wait(self->link, NULL, NULL, 0, HX_MIN(limit, node_now() + HX_MS(50)), node_now());
-        while (link_next(self->link, node_now(), &event)) {
+    while (!link_idle(self->link) && hx_now() < limit) {
+        link_flush(self->link, hx_now());
+        link_wait(self->link, NULL, NULL, 0, HX_MIN(limit, hx_now() + HX_MS(50)), hx_now());
+        while (link_next(self->link, hx_now(), &event)) {
             blob_release(&event.blob);
         }
     }
@@ -437,7 +430,7 @@ static void ask_to_stop(group_t *self)
             zstr_send(self->actors[at], COMMAND_SIGNAL);
         }
     }
-    self->limit = HX_MIN(self->limit, node_now() + NODE_STOP_LIMIT);
+    self->limit = HX_MIN(self->limit, hx_now() + NODE_STOP_LIMIT);
 }
 
 static void end_by_force(const char *why)
@@ -504,7 +497,7 @@ static void wait_for_ends(group_t *self, int fd)
     uint32_t *const places = hx_new(self->count + 1, sizeof *places);
     while (self->running > 0) {
         wait_once(self, fd, items, places);
-        if (self->running > 0 && node_now() > self->limit) {
+        if (self->running > 0 && hx_now() > self->limit) {
             end_by_force("nodes did not stop in time");
         }
     }

@@ -4,19 +4,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "tensor/hx_clock.h"
 #include "tensor/hx_text.h"
 
 #define PATIENCE HX_SEC(5)
 #define FAREWELL HX_MS(50)
-
-static hx_time_t clock_now(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return HX_SEC(at.tv_sec) + at.tv_nsec;
-}
 
 hx_err_t ctl_check(const char *command, hx_fault_t *fault)
 {
@@ -52,7 +45,7 @@ static bool look(link_t *link, wire_kind_t answer, blob_t **out)
 {
     bool over = false;
     link_event_t event;
-    while (link_next(link, clock_now(), &event)) {
+    while (link_next(link, hx_now(), &event)) {
         if (!over && answer != 0 && event.kind == LINK_MESSAGE && event.msg.kind == answer) {
             *out = event.blob;
             over = true;
@@ -74,19 +67,19 @@ hx_err_t ctl_ask(const conf_t *conf, const wire_msg_t *msg, wire_kind_t answer, 
     link_t *link = NULL;
     HX_TRY(link_check_name(conf->scheduler.endpoint, fault));
     HX_TRY(link_open(&link_conf, &link, fault));
-    const hx_time_t until = clock_now() + PATIENCE;
-    link_dial(link, NODE_SCHEDULER, conf->scheduler.endpoint, NULL, clock_now());
-    link_send(link, NODE_SCHEDULER, msg, NULL, clock_now());
+    const hx_time_t until = hx_now() + PATIENCE;
+    link_dial(link, NODE_SCHEDULER, conf->scheduler.endpoint, NULL, hx_now());
+    link_send(link, NODE_SCHEDULER, msg, NULL, hx_now());
     bool over = false;
-    while (!over && clock_now() < until) {
-        link_flush(link, clock_now());
-        link_wait(link, NULL, NULL, 0, until, clock_now());
+    while (!over && hx_now() < until) {
+        link_flush(link, hx_now());
+        link_wait(link, NULL, NULL, 0, until, hx_now());
         over = look(link, answer, out);
     }
     // A last turn, so that the scheduler hears that its answer came.
-    link_flush(link, clock_now());
-    link_wait(link, NULL, NULL, 0, clock_now() + FAREWELL, clock_now());
-    link_flush(link, clock_now());
+    link_flush(link, hx_now());
+    link_wait(link, NULL, NULL, 0, hx_now() + FAREWELL, hx_now());
+    link_flush(link, hx_now());
     link_destroy(&link);
     return over ? HX_OK
                 : hx_fault(fault, HX_E_TIMEOUT,

@@ -13,10 +13,10 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "scheduler/sched.h"
+#include "tensor/hx_clock.h"
 #include "tensor/hx_log.h"
 
 #define LINE_MAX_SIZE HX_LOG_LINE_MAX
@@ -50,13 +50,6 @@ typedef struct {
     bool ending;  // The scheduler said that it ends all: who ends now does so on its word.
     int status;   // The scheduler's.
 } launcher_t;
-
-static hx_time_t clock_now(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return HX_SEC(at.tv_sec) + at.tv_nsec;
-}
 
 bool launcher_folder(char *out, size_t out_size)
 {
@@ -203,7 +196,7 @@ static void interrupt(launcher_t *self)
         return;
     }
     if (self->interrupts == 1) {
-        self->until = HX_MIN(self->until, clock_now() + self->conf->stop_timeout);
+        self->until = HX_MIN(self->until, hx_now() + self->conf->stop_timeout);
     }
     if (self->children[0].pid > 0) {
         kill(self->children[0].pid, SIGINT);
@@ -401,15 +394,15 @@ static void wait_events(launcher_t *self)
         polls[at + 1] = (struct pollfd){.fd = self->children[at].pipe, .events = POLLIN};
     }
     const hx_time_t until = HX_MIN(self->until, self->interrupt_at);
-    const hx_time_t left = until == HX_TIME_NEVER ? HX_SEC(60) : until - clock_now();
+    const hx_time_t left = until == HX_TIME_NEVER ? HX_SEC(60) : until - hx_now();
     const int timeout = (int)(HX_MIN(HX_MAX(left, 0), HX_SEC(60)) / HX_MS(1)) + 1;
     (void)poll(polls, (nfds_t)self->count + 1, timeout);
     free(polls);
     for (uint32_t at = 0; at < self->count; at++) {
         drain(self, &self->children[at]);
     }
-    on_signals(self, clock_now());
-    on_time(self, clock_now());
+    on_signals(self, hx_now());
+    on_time(self, hx_now());
 }
 
 int launcher_check(const launch_list_t *list)
@@ -443,7 +436,7 @@ hx_err_t launcher_run(const launcher_conf_t *conf, int *status, hx_fault_t *faul
     HX_TRY(check_programs(conf->list, fault));
     launcher_t self = {.conf = conf,
                        .count = conf->list->count,
-                       .started_at = clock_now(),
+                       .started_at = hx_now(),
                        .until = HX_TIME_NEVER,
                        .interrupt_at = HX_TIME_NEVER,
                        .status = EXIT_FAILED};

@@ -26,6 +26,7 @@ typedef struct {
 static const exception_t IO[] = {
     {"tensor/hx.c", "says on standard error which assertion failed"},
     {"tensor/hx_log.c", "writes the log"},
+    {"tensor/hx_clock.c", "the clock"},
     {"tensor/backend_cpu.c", "threads, processors, memory of the device"},
     {"tensor/cpu_attention.c", "threads of the device"},
     {"tensor/cpu_gemm.c", "threads of the device, OpenBLAS"},

@@ -3,13 +3,13 @@
 #include "worker/profiler.h"
 
 #include "model/layer.h"
+#include "tensor/hx_clock.h"
 #include "tensor/hx_rng.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TIMES_MIN 5u
@@ -32,9 +32,7 @@ typedef struct {
 
 static double seconds_now(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return (double)hx_now() / 1e9;
 }
 
 uint64_t profiler_memory(void)

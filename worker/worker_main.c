@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "net/node.h"
 #include "net/options.h"
 #include "net/payload.h"
+#include "tensor/hx_clock.h"
 #include "worker/profiler.h"
 #include "worker/stage_jobs.h"
 #include "worker/worker_fsm.h"
@@ -113,13 +113,6 @@ static void *make_role(void *maker, const char *control, const char *data, hx_fa
     return self->fsm;
 }
 
-static void sleep_for(hx_time_t time)
-{
-    struct timespec left = {.tv_sec = time / HX_SEC(1), .tv_nsec = time % HX_SEC(1)};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
-}
-
 static hx_err_t run_profile(const worker_t *self, blob_t **result, hx_fault_t *fault)
 {
     const profiler_conf_t conf = {
@@ -147,15 +140,15 @@ static hx_err_t run_job(void *worker, step_job_t *job, blob_t **result)
 {
     worker_t *const self = worker;
     hx_fault_t fault = {{0}};
-    const hx_time_t begin = node_now();
+    const hx_time_t begin = hx_now();
     const hx_err_t err = job->kind == WORKER_JOB_PROFILE
                              ? run_profile(self, result, &fault)
                              : stage_jobs_run(self->jobs, job, result, &fault);
     if (err != HX_OK) {
         hx_log_error("%s", fault.text[0] ? fault.text : hx_strerror(err));
     } else if (job->kind == WORKER_JOB_FORWARD || job->kind == WORKER_JOB_BACKWARD) {
-        const double time = (double)(node_now() - begin);
-        sleep_for((hx_time_t)(time * (self->place.slowdown - 1)));
+        const double time = (double)(hx_now() - begin);
+        hx_sleep((hx_time_t)(time * (self->place.slowdown - 1)));
     }
     return err;
 }

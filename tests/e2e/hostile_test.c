@@ -14,6 +14,7 @@
 #include "net/frame.h"
 #include "net/link.h"
 #include "net/node.h"
+#include "tensor/hx_clock.h"
 #include "tests/support/rough.h"
 #include "tests/support/seed.h"
 
@@ -216,22 +217,22 @@ static guest_t guest_new(const run_t *run)
     const link_conf_t conf = {
         .id = link_random(), .dead_after = HX_SEC(4), .connect_timeout = HX_SEC(1)};
     cr_assert_eq(link_open(&conf, &self.link, &fault), HX_OK, "%s", fault.text);
-    link_dial(self.link, NODE_SCHEDULER, endpoint, NULL, node_now());
+    link_dial(self.link, NODE_SCHEDULER, endpoint, NULL, hx_now());
     return self;
 }
 
 static void guest_turn(guest_t *self, hx_time_t wait)
 {
     link_event_t event;
-    link_flush(self->link, node_now());
-    link_wait(self->link, NULL, NULL, 0, node_now() + wait, node_now());
-    while (link_next(self->link, node_now(), &event)) {
+    link_flush(self->link, hx_now());
+    link_wait(self->link, NULL, NULL, 0, hx_now() + wait, hx_now());
+    while (link_next(self->link, hx_now(), &event)) {
         if (event.kind == LINK_MESSAGE && event.msg.kind == WIRE_REFUSED) {
             memcpy(self->refused, event.msg.text, sizeof self->refused);
         }
         blob_release(&event.blob);
     }
-    link_flush(self->link, node_now());
+    link_flush(self->link, hx_now());
 }
 
 static wire_msg_t registration(const char *run, const char *name)
@@ -252,8 +253,8 @@ static wire_msg_t registration(const char *run, const char *name)
 static void expect_refused(const run_t *run, const wire_msg_t *msg, const char *const *words)
 {
     guest_t guest = guest_new(run);
-    link_send(guest.link, NODE_SCHEDULER, msg, NULL, node_now());
-    for (const hx_time_t limit = node_now() + HX_SEC(5); !guest.refused[0] && node_now() < limit;) {
+    link_send(guest.link, NODE_SCHEDULER, msg, NULL, hx_now());
+    for (const hx_time_t limit = hx_now() + HX_SEC(5); !guest.refused[0] && hx_now() < limit;) {
         guest_turn(&guest, HX_MS(50));
     }
     for (; *words; words++) {
@@ -275,7 +276,7 @@ static void flood(const run_t *run)
             snprintf(name, sizeof name, "here/n%d", round * 20 + at);
             const wire_msg_t msg = registration("elsewhere", name);
             for (int again = 0; again < 10; again++) {
-                link_send(guests[at].link, NODE_SCHEDULER, &msg, NULL, node_now());
+                link_send(guests[at].link, NODE_SCHEDULER, &msg, NULL, hx_now());
             }
             guest_turn(&guests[at], HX_MS(1));
         }
