@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "net/node.h"
 #include "net/options.h"
+#include "net/run_folder.h"
 #include "server/checkpoint.h"
 #include "server/held_out.h"
 #include "server/keeper.h"
@@ -18,7 +18,6 @@
 #include "server/lead.h"
 #include "server/lead_jobs.h"
 #include "server/ps_shard.h"
-#include "net/run_folder.h"
 #include "server/shard_jobs.h"
 
 #define SHARDS_MAX 64
@@ -221,17 +220,6 @@ static void clear_seat(seat_t *seat)
     }
 }
 
-static node_id_t random_id(void)
-{
-    node_id_t id = 0;
-    while (id <= NODE_SCHEDULER) {
-        if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id) {
-            id = 0;
-        }
-    }
-    return id;
-}
-
 static node_conf_t node_of(seat_t *seat)
 {
     static step_fn *const steps[] = {
@@ -261,7 +249,7 @@ static node_conf_t node_of(seat_t *seat)
 
 static void take_seat(seat_t *seat, const server_t *server, plan_role_t role, const char *which)
 {
-    *seat = (seat_t){.server = server, .id = random_id(), .role = role};
+    *seat = (seat_t){.server = server, .id = link_random(), .role = role};
     snprintf(seat->name, sizeof seat->name, "%.*s/%.*s.%s", CONF_NAME_MAX - 1, server->place.site,
              OWN_NAME_MAX, server->place.name, which);
     make_worker(seat);

@@ -8,8 +8,8 @@
 
 #include "tensor/hx.h"
 
-// Starts from {0}. `bytes` is NULL until something was added, then ends with a 0 that `size` does not
-// count; it is given back by free().
+// Starts from {0}. `bytes` is NULL until something was added, then ends with a 0 that `size` does
+// not count; it is given back by free().
 typedef struct {
     char *bytes;
     size_t size;

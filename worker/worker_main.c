@@ -1,16 +1,15 @@
 // harmony-worker - runs one stage of one pipeline on one device.
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "net/node.h"
 #include "net/options.h"
 #include "net/payload.h"
+#include "net/run_folder.h"
 #include "tensor/hx_clock.h"
 #include "worker/profiler.h"
 #include "worker/stage_jobs.h"
@@ -230,37 +229,22 @@ static int work(worker_t *self)
     return status;
 }
 
-static bool make_folders(char *path)
-{
-    for (char *at = path + 1; *at != '\0'; at++) {
-        if (*at == '/') {
-            *at = '\0';
-            const bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
-            *at = '/';
-            if (!made) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
 static bool open_log(options_t *options, const options_spec_t *spec, const worker_t *self)
 {
-    char end[80];
-    char file[2 * CONF_TEXT_MAX];
+    char folder[2 * CONF_TEXT_MAX];
+    char file[2 * CONF_TEXT_MAX + 80];
     char name[80];
-    snprintf(name, sizeof name, "%.31s.%.31s", self->place.site, self->place.name);
-    snprintf(end, sizeof end, "log/%.70s.log", name);
-    if (!conf_run_path(&self->conf, end, file, sizeof file)) {
+    hx_fault_t fault = {{0}};
+    if (!conf_run_path(&self->conf, "log", folder, sizeof folder)) {
         options->status = options_refuse(spec, "run.directory: the path is too long");
         return false;
     }
-    if (!make_folders(file)) {
-        options->status = options_refuse(
-            spec, "the folder of %s cannot be made: %s (run.directory)", file, strerror(errno));
+    if (run_folder_make(folder, &fault) != HX_OK) {
+        options->status = options_refuse(spec, "%s", fault.text);
         return false;
     }
+    snprintf(name, sizeof name, "%.31s.%.31s", self->place.site, self->place.name);
+    snprintf(file, sizeof file, "%s/%s.log", folder, name);
     return options_log(options, name, file);
 }
 
