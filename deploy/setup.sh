@@ -34,12 +34,12 @@ need_packages() {
         die "apt-get could not install: ${missing[*]}"
 }
 
-# build PRESET: configures and builds; the output is shown only if it fails.
+# build PRESET [TARGET]: configures and builds all, or one target; the output is shown only if it fails.
 build() {
     local log="build/$1.log"
     mkdir -p build
     say "building (cmake --preset $1; log: $log)"
-    { cmake --preset "$1" && cmake --build --preset "$1" -j "$(nproc)"; } >"$log" 2>&1 || {
+    { cmake --preset "$1" && cmake --build --preset "$1" --target "${2:-all}" -j "$(nproc)"; } >"$log" 2>&1 || {
         tail -n 60 "$log" >&2
         die "the build failed; the whole log is in $log"
     }
