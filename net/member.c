@@ -14,6 +14,23 @@
 #define ACK_EVERY HX_SEC(2)
 #define ORPHAN_LIMIT HX_SEC(10)
 
+member_conf_t member_conf_of(const conf_t *conf, plan_role_t role, const char *site,
+                             const char *name, const char *control, const char *data)
+{
+    member_conf_t out = {
+        .role = role,
+        .join_timeout = conf->run.join_timeout,
+    };
+    snprintf(out.run, sizeof out.run, "%s", conf->run.name);
+    snprintf(out.site, sizeof out.site, "%s", site);
+    snprintf(out.name, sizeof out.name, "%s", name);
+    snprintf(out.control, sizeof out.control, "%s", control);
+    snprintf(out.data, sizeof out.data, "%s", data);
+    snprintf(out.scheduler, sizeof out.scheduler, "%.*s", PLAN_ENDPOINT_MAX - 1,
+             conf->scheduler.endpoint);
+    return out;
+}
+
 void member_init(member_t *self, const member_conf_t *conf)
 {
     HX_ASSERT(conf->id > NODE_SCHEDULER && conf->model);

@@ -10,6 +10,7 @@
 #define MEMBER_H
 
 #include "model/model.h"
+#include "net/conf.h"
 #include "net/step.h"
 #include "net/traffic.h"
 
@@ -59,6 +60,11 @@ typedef struct {
     hx_time_t orphan_at;  // Without a peer that it needs it ends then, unless STOP says why before.
     char orphan_text[WIRE_TEXT_MAX];
 } member_t;
+
+// What a configuration says of a node of this site and name ("east/fast"); the caller adds id,
+// hashes, model, and what its role alone has. Texts are copied.
+member_conf_t member_conf_of(const conf_t *conf, plan_role_t role, const char *site,
+                             const char *name, const char *control, const char *data);
 
 void member_init(member_t *self, const member_conf_t *conf);
 void member_clear(member_t *self);

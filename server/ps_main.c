@@ -115,24 +115,14 @@ static optim_schedule_t schedule_of(const conf_train_t *train)
 static member_conf_t member_of(const seat_t *seat, const char *control, const char *data)
 {
     const server_t *const server = seat->server;
-    const conf_t *const conf = &server->conf;
-    member_conf_t member = {
-        .id = seat->id,
-        .role = seat->role,
-        .conf_hash = conf_hash(conf),
-        .join_timeout = conf->run.join_timeout,
-        .model = server->model,
-    };
+    member_conf_t member =
+        member_conf_of(&server->conf, seat->role, server->place.site, seat->name, control, data);
+    member.id = seat->id;
+    member.conf_hash = conf_hash(&server->conf);
+    member.model = server->model;
     if (seat->role == PLAN_KEEPER && server->resume[0] != '\0') {
         member.checkpoint = server->resume_version + 1;
     }
-    snprintf(member.run, sizeof member.run, "%s", conf->run.name);
-    snprintf(member.site, sizeof member.site, "%s", server->place.site);
-    snprintf(member.name, sizeof member.name, "%s", seat->name);
-    snprintf(member.control, sizeof member.control, "%s", control);
-    snprintf(member.data, sizeof member.data, "%s", data);
-    snprintf(member.scheduler, sizeof member.scheduler, "%.*s", PLAN_ENDPOINT_MAX - 1,
-             conf->scheduler.endpoint);
     return member;
 }
 

@@ -79,22 +79,14 @@ static options_spec_t spec_of(place_t *place, option_t options[OPTIONS_COUNT])
 
 static member_conf_t member_of(const worker_t *self, const char *control, const char *data)
 {
-    const conf_t *const conf = &self->conf;
-    member_conf_t member = {
-        .id = self->id,
-        .role = PLAN_WORKER,
-        .conf_hash = conf_hash(conf),
-        .data_hash = data_hash(self->data),
-        .join_timeout = conf->run.join_timeout,
-        .model = self->model,
-    };
-    snprintf(member.run, sizeof member.run, "%s", conf->run.name);
-    snprintf(member.site, sizeof member.site, "%s", self->place.site);
-    snprintf(member.name, sizeof member.name, "%.31s/%.31s", self->place.site, self->place.name);
-    snprintf(member.control, sizeof member.control, "%s", control);
-    snprintf(member.data, sizeof member.data, "%s", data);
-    snprintf(member.scheduler, sizeof member.scheduler, "%.*s", PLAN_ENDPOINT_MAX - 1,
-             conf->scheduler.endpoint);
+    char name[PLAN_NAME_MAX];
+    snprintf(name, sizeof name, "%.31s/%.31s", self->place.site, self->place.name);
+    member_conf_t member =
+        member_conf_of(&self->conf, PLAN_WORKER, self->place.site, name, control, data);
+    member.id = self->id;
+    member.conf_hash = conf_hash(&self->conf);
+    member.data_hash = data_hash(self->data);
+    member.model = self->model;
     return member;
 }
 

@@ -148,6 +148,24 @@ static member_event_t give_plan(world_t *world, uint32_t epoch, uint32_t told)
     return event;
 }
 
+Test(member, takes_from_the_configuration_what_every_role_has)
+{
+    static conf_t conf;
+    conf.run.join_timeout = HX_SEC(7);
+    snprintf(conf.run.name, sizeof conf.run.name, "tiny");
+    snprintf(conf.scheduler.endpoint, sizeof conf.scheduler.endpoint, "tcp://there:4000");
+    const member_conf_t made = member_conf_of(&conf, PLAN_KEEPER, "east", "east/ps0.keeper",
+                                              "tcp://here:1", "tcp://here:2");
+    cr_assert_eq(made.role, PLAN_KEEPER);
+    cr_assert_eq(made.join_timeout, HX_SEC(7));
+    cr_assert_str_eq(made.run, "tiny");
+    cr_assert_str_eq(made.site, "east");
+    cr_assert_str_eq(made.name, "east/ps0.keeper");
+    cr_assert_str_eq(made.control, "tcp://here:1");
+    cr_assert_str_eq(made.data, "tcp://here:2");
+    cr_assert_str_eq(made.scheduler, "tcp://there:4000");
+}
+
 Test(member, registers_at_once_and_every_second_until_welcome)
 {
     world_t world;
