@@ -22,8 +22,8 @@ typedef struct {
     bool verbose;               // Pass on every line of every child.
 } launcher_conf_t;
 
-// Before anything is started: what a worker can check by itself (configuration, data, device). 0, or
-// the status of the worker that refused; its line is on standard error.
+// Before anything is started: what a worker can check by itself (configuration, data, device). 0,
+// or the status of the worker that refused; its line is on standard error.
 int launcher_check(const launch_list_t *list);
 
 // Runs all to the end. Returns the exit status: the scheduler's; 1 if a server or the scheduler

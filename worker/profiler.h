@@ -1,8 +1,8 @@
 // profiler - measures a device: seconds of each kind of layer, memory.
 //
 // Runs embedding, one block and head, forward and backward, at the microbatch of the run on random
-// parameters, several times each, and takes the lower quartile. About a second in all. It reads the clock and
-// /proc/meminfo.
+// parameters, several times each, and takes the lower quartile. About a second in all. It reads the
+// clock and /proc/meminfo.
 
 #ifndef PROFILER_H
 #define PROFILER_H

@@ -53,8 +53,8 @@ char *run_text(run_t *self, const char *path);
 bool run_says(run_t *self, const char *log, const char *text);
 // The same bytes in two files under the two runs' folders?
 bool run_same_file(run_t *a, const char *path_a, run_t *b, const char *path_b);
-// Prints what sanitizers wrote of any process of this run, and returns how many processes that were:
-// their exit statuses alone would not tell.
+// Prints what sanitizers wrote of any process of this run, and returns how many processes that
+// were: their exit statuses alone would not tell.
 int run_reports(run_t *self);
 // How many processes have this run's conf path on their command line.
 int run_processes(run_t *self);
