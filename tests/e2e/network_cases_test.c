@@ -12,7 +12,7 @@
 #include "tests/support/seed.h"
 
 #define ENDLESS "train.tokens=100000000"
-#define WAITS "run.dead_after=5", "run.lease_min=8"
+#define WAITS "run.dead_after=8", "run.lease_min=10"
 #define CONTEXT 32
 #define ROWS_OF_A_RUN 6000u
 #define TOKENS "train.tokens=192000"
@@ -83,6 +83,7 @@ static void kill_and_return(run_t *run, const char *busy, int worker, uint64_t *
                          "plan.stages=here:2;here:2;here:2;here:2;here:2;here:2", NULL});
     rough_nap(pause / 2);
     kill(server, SIGCONT);
+    rough_nap(0.5);  // So that two pauses on end do not look like one long one.
     const int status = run_wait(again, 20);
     cr_expect_eq(status, 1, "w%d is refused: %d", worker, status);
     cr_expect(run_says(run, log, "has begun without"));
