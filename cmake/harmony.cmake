@@ -34,6 +34,9 @@ if(HX_SANITIZE)
     target_link_options(hx_flags INTERFACE -fsanitize=${HX_SANITIZE})
 endif()
 
+if(HX_SANITIZE MATCHES address)  # gcc has a macro of its own for that, clang another.
+    target_compile_definitions(hx_flags INTERFACE HX_ASAN)
+endif()
 if(HX_FUZZ)  # Coverage of every file, without libFuzzer's main.
     target_compile_options(hx_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -18,7 +18,7 @@
 #define POOL_KEEP_MAX ((size_t)256 << 20)  // Bytes that wait in all classes together.
 #define CLASS_NONE UINT32_MAX
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HX_ASAN)
 #define POOL_ON 0  // Else a use after release would go unnoticed.
 #else
 #define POOL_ON 1

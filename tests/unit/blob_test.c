@@ -66,7 +66,7 @@ Test(blob, wrapped_bytes_go_back_once_with_the_last_count)
 
 Test(blob, large_memory_is_used_again)
 {
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(HX_ASAN)
     blob_t *blob = blob_new(1000000);
     const void *const data = blob_data(blob);
     blob_release(&blob);
