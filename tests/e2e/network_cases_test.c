@@ -133,11 +133,11 @@ static pid_t start_by_hand(run_t *run, const char *program, const char *name, co
 {
     char set[32];
     snprintf(set, sizeof set, "--name=%s", name ? name : "");
-    const char *sets[] = {WAITS,
+    const char *sets[] = {"run.dead_after=4",
                           "plan.workers=2",
                           "plan.servers=1",
                           "train.tokens=5120",
-                          "run.join_timeout=30",
+                          "run.join_timeout=60",
                           name ? "--site=here" : NULL,
                           set,
                           NULL};
