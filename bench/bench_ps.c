@@ -20,7 +20,7 @@
 #define REPEATS_MAX 32u
 #define SIZE_MIN ((size_t)4096)
 #define SIZE_MAX_OF_BLOCK ((size_t)64 << 20)
-#define MODEL_BYTES ((size_t)16 << 20)  // About what a worker pushes, and pulls, for one version,
+#define MODEL_BYTES ((size_t)64 << 20)  // About what a worker pushes, and pulls, for one version,
 #define MODEL_BLOCKS 4u                 // or so many blocks for each shard if that is more.
 
 typedef struct {
@@ -426,7 +426,8 @@ static bool parse(int argc, char **argv, args_t *args, options_t *options)
             "Real shards, and stand-ins for scheduler, lead and workers, all in this "
             "process. Each worker pushes a gradient of every block and pulls every block, "
             "round after round, one round ahead of the commits, as in a run without any "
-            "computing; every byte is hashed or read. With optimizer adamw a round sums, "
+            "computing. Gradients and their hashes are made before; a shard hashes every byte "
+            "that it gets, a worker reads every byte. With optimizer adamw a round sums, "
             "votes and applies; with none it drops what was pushed. Goodput counts bytes "
             "pushed and pulled; CPU is what all threads computed for each of them, which a busy "
             "machine changes less. Beside it, in turn: plain libzmq, one connection, payloads "

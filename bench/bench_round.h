@@ -82,6 +82,7 @@ typedef struct {
     bench_worker_conf_t conf;
     member_t member;
     blob_t **gradients;  // One for each block.
+    uint64_t *hashes;    // Of the gradients.
     bench_lease_t leases[BENCH_LEASES];
     uint64_t granted;  // Leases so far.
     bench_walk_t pull;

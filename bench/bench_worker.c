@@ -2,10 +2,10 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <xxhash.h>
 
 #include "bench/bench_pump.h"
 #include "bench/bench_round.h"
+#include "net/hash.h"
 
 static blob_t *gradient_of(uint64_t count, uint32_t block)
 {
@@ -24,10 +24,15 @@ void bench_worker_init(bench_worker_t *self, const bench_worker_conf_t *conf)
     const member_conf_t member = bench_boss_member(BENCH_WORKER + conf->index, conf->model);
     member_init(&self->member, &member);
     self->gradients = hx_new(conf->blocks->count, sizeof *self->gradients);
+    self->hashes = hx_new(conf->blocks->count, sizeof *self->hashes);
     for (uint32_t block = 0; block < conf->blocks->count; block++) {
         const uint64_t count = conf->blocks->blocks[block].count;
         self->gradients[block] =
             conf->virtual_bytes ? blob_virtual(count * sizeof(float)) : gradient_of(count, block);
+        if (!conf->virtual_bytes) {  // As a worker does, where it makes a gradient.
+            blob_t *const made = self->gradients[block];
+            self->hashes[block] = hash_of(blob_data(made), blob_size(made));
+        }
     }
 }
 
@@ -37,6 +42,7 @@ void bench_worker_clear(bench_worker_t *self)
         blob_release(&self->gradients[block]);
     }
     free(self->gradients);
+    free(self->hashes);
     member_clear(&self->member);
 }
 
@@ -61,15 +67,14 @@ static void pull_one(const bench_worker_t *self, uint32_t place, step_out_t *out
 static void push_one(const bench_worker_t *self, uint32_t place, step_out_t *out)
 {
     const uint32_t block = self->conf.blocks->count - 1 - place;
-    blob_t *const gradient = self->gradients[block];
     const wire_msg_t msg = {
         .kind = WIRE_PUSH,
         .attempt = self->leases[self->push.lease % BENCH_LEASES].attempt,
         .block = block,
         .parts = 1,
-        .hash = blob_data(gradient) ? XXH3_64bits(blob_data(gradient), blob_size(gradient)) : 0,
+        .hash = self->hashes[block],
     };
-    step_send(out, shard_of(self, block), &msg, gradient);
+    step_send(out, shard_of(self, block), &msg, self->gradients[block]);
 }
 
 static void announce(const bench_worker_t *self, step_out_t *out)

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
+#include "net/hash.h"
 #include "server/ps_holds.h"
 
 #define NOT_PINNED UINT64_MAX
@@ -23,6 +23,7 @@ typedef struct {
 typedef struct {
     uint32_t parts;  // 0: nothing is held.
     blob_t *blobs[PS_PARTS_MAX];
+    double squares[PS_PARTS_MAX];  // Sum of squares of each.
 } held_t;
 
 typedef struct {
@@ -228,7 +229,7 @@ hx_err_t ps_store_hold(ps_store_t *self, uint64_t attempt, uint32_t block, uint3
         blob_size(blob) != block_of(self, block)->count * sizeof(float)) {
         return HX_E_ARG;
     }
-    if (XXH3_64bits(blob_data(blob), blob_size(blob)) != hash) {
+    if (hash_of(blob_data(blob), blob_size(blob)) != hash) {
         return HX_E_FORMAT;
     }
     hold_t *hold = hold_of(self, attempt);
@@ -237,8 +238,9 @@ hx_err_t ps_store_hold(ps_store_t *self, uint64_t attempt, uint32_t block, uint3
     }
     hx_backend_t *const backend = self->conf.backend;
     blob_t *values = aligned(blob);
-    const hx_err_t err = backend->ops->finite(backend, 0, HX_F32, blob_data(values),
-                                              block_of(self, block)->count, finite);
+    double square = 0;  // Taken while the bytes are still in a cache, and enough to know the rest.
+    const hx_err_t err =
+        backend->ops->sumsq(backend, 0, blob_data(values), block_of(self, block)->count, &square);
     if (err != HX_OK) {
         blob_release(&values);
         return err;
@@ -250,6 +252,8 @@ hx_err_t ps_store_hold(ps_store_t *self, uint64_t attempt, uint32_t block, uint3
     held->parts = parts;
     blob_release(&held->blobs[part]);
     held->blobs[part] = values;
+    held->squares[part] = square;
+    *finite = isfinite(square);
     forget_sum_of(self, attempt);
     return HX_OK;
 }
@@ -303,15 +307,15 @@ static hx_err_t add_member(ps_store_t *self, float *sum, const held_t *held, dou
     return backend->ops->axpy(backend, 0, sum, (float)factor, total, count);
 }
 
-// The part that is G as it stands, without a sum: one member of one part and factor 1. NULL: none.
-static const float *only_part(const ps_store_t *self, uint32_t block, const round_member_t *members,
-                              uint32_t members_count)
+// What holds G as it stands, without a sum: one member of one part and factor 1. NULL: nothing.
+static const held_t *only_part(const ps_store_t *self, uint32_t block,
+                               const round_member_t *members, uint32_t members_count)
 {
     if (members_count != 1 || members[0].factor != 1) {
         return NULL;
     }
     const held_t *const held = &hold_of(self, members[0].attempt)->blocks[block];
-    return held->parts == 1 ? blob_data(held->blobs[0]) : NULL;
+    return held->parts == 1 ? held : NULL;
 }
 
 static hx_err_t sum_block(ps_store_t *self, uint32_t block, const round_member_t *members,
@@ -320,9 +324,11 @@ static hx_err_t sum_block(ps_store_t *self, uint32_t block, const round_member_t
     hx_backend_t *const backend = self->conf.backend;
     entry_t *const entry = &self->entries[block];
     const uint64_t count = block_of(self, block)->count;
-    entry->gradient = only_part(self, block, members, members_count);
-    if (entry->gradient) {
-        return backend->ops->sumsq(backend, 0, entry->gradient, count, square);
+    const held_t *const only = only_part(self, block, members, members_count);
+    if (only) {
+        entry->gradient = blob_data(only->blobs[0]);
+        *square = only->squares[0];
+        return HX_OK;
     }
     if (!entry->sum) {
         entry->sum = hx_new(count, sizeof *entry->sum);

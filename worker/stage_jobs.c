@@ -2,12 +2,12 @@
 
 #include "worker/stage_jobs.h"
 
-#include "worker/order.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
+
+#include "net/hash.h"
+#include "worker/order.h"
 
 // A neighbour's message that waits for its operation.
 typedef struct {
@@ -287,7 +287,7 @@ static hx_err_t run_grad(stage_jobs_t *self, step_job_t *job, blob_t **result, h
         return hx_fault(fault, err, "gradient of block %" PRIu32 ": %s", job->index,
                         hx_strerror(err));
     }
-    job->tokens = XXH3_64bits(blob_data(blob), size);
+    job->tokens = hash_of(blob_data(blob), size);
     self->summing = ++self->taken < self->blocks_count;
     *result = blob;
     return HX_OK;
