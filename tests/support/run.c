@@ -19,6 +19,8 @@
 
 #include "tensor/hx.h"
 
+#define PORTS_FIRST 12000u
+#define PORTS_COUNT 20000u
 #define REPORT "report"  // What sanitizers' files in the run's folder begin with.
 
 static const char *const basic_conf = "run\n"
@@ -58,17 +60,25 @@ static const char *const one_site = "    site\n"
                                     "            name = \"one\"\n"
                                     "            threads = 1\n";
 
-// A port that was free a moment ago.
+// A free port below those from which the system gives to whoever asks for any: a port from there
+// could be taken by another test's connection before the scheduler binds it.
 static int free_port(void)
 {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    HX_ASSERT(fd >= 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    HX_ASSERT(bind(fd, (struct sockaddr *)&address, size) == 0);
-    HX_ASSERT(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
-    close(fd);
-    return ntohs(address.sin_port);
+    static unsigned last;
+    int port = 0;
+    while (port == 0) {
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        HX_ASSERT(fd >= 0);
+        const unsigned next = ((unsigned)getpid() * 7919u + ++last * 127u) % PORTS_COUNT;
+        const struct sockaddr_in address = {.sin_family = AF_INET,
+                                            .sin_port = htons((uint16_t)(PORTS_FIRST + next)),
+                                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        if (bind(fd, (const struct sockaddr *)&address, sizeof address) == 0) {
+            port = (int)(PORTS_FIRST + next);
+        }
+        close(fd);
+    }
+    return port;
 }
 
 static void write_words(const char *path)
