@@ -46,7 +46,7 @@ typedef struct {
     hx_time_t until;         // When the stage changes by itself.
     hx_time_t interrupt_at;  // When to interrupt the scheduler, after a server died.
     uint32_t interrupts;
-    bool server_died;
+    bool broken;  // A server, or the last worker, ended by itself.
     bool ending;  // The scheduler said that it ends all: who ends now does so on its word.
     int status;   // The scheduler's.
 } launcher_t;
@@ -239,7 +239,7 @@ static void on_other_ended(launcher_t *self, const child_t *child, int wait_stat
         if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
             return;
         }
-        self->server_died = true;
+        self->broken = true;
         say_dead(child, wait_status, ": the run cannot go on");
         const bool young = now - self->started_at < YOUNG;
         self->interrupt_at = HX_MIN(
@@ -248,6 +248,7 @@ static void on_other_ended(launcher_t *self, const child_t *child, int wait_stat
         const bool last = workers_left(self) == 0;
         say_dead(child, wait_status, last ? ": no worker is left" : ": the run goes on without it");
         if (last) {
+            self->broken = true;
             self->interrupt_at = HX_MIN(self->interrupt_at, now + HX_SEC(1));
         }
     }
@@ -464,8 +465,7 @@ hx_err_t launcher_run(const launcher_conf_t *conf, int *status, hx_fault_t *faul
     free(self.children);
     close(self.signals);
     sigprocmask(SIG_SETMASK, &self.old_mask, NULL);
-    *status = self.server_died && (self.status == 0 || self.status == EXIT_INTERRUPTED)
-                  ? EXIT_FAILED
-                  : self.status;
+    *status = self.broken && (self.status == 0 || self.status == EXIT_INTERRUPTED) ? EXIT_FAILED
+                                                                                   : self.status;
     return err;
 }

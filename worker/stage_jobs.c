@@ -37,6 +37,7 @@ struct stage_jobs {
     uint64_t summing_attempt;  // they are this attempt's,
     uint32_t taken;            // and so many blocks of them were taken.
     uint32_t blocks_count;     // Of the stage.
+    hx_err_t failed;           // An operation has: sets and sums are no longer in order.
 };
 
 stage_jobs_t *stage_jobs_new(const stage_jobs_conf_t *conf)
@@ -60,6 +61,7 @@ static void close_stage(stage_jobs_t *self)
     }
     self->stash_count = 0;
     self->summing = false;
+    self->failed = HX_OK;
 }
 
 void stage_jobs_destroy(stage_jobs_t **self_p)
@@ -311,6 +313,19 @@ static hx_err_t run_drop(stage_jobs_t *self, const step_job_t *job)
     return HX_OK;
 }
 
+// What was queued behind one that failed fails, too.
+static hx_err_t run_operation(stage_jobs_t *self, step_job_t *job, blob_t **result,
+                              hx_fault_t *fault)
+{
+    if (self->failed != HX_OK) {
+        return hx_fault(fault, self->failed, "an operation before this one failed");
+    }
+    self->failed = job->kind == WORKER_JOB_FORWARD    ? run_forward(self, job, result, fault)
+                   : job->kind == WORKER_JOB_BACKWARD ? run_backward(self, job, result, fault)
+                                                      : run_grad(self, job, result, fault);
+    return self->failed;
+}
+
 hx_err_t stage_jobs_run(stage_jobs_t *self, step_job_t *job, blob_t **result, hx_fault_t *fault)
 {
     *result = NULL;
@@ -324,11 +339,9 @@ hx_err_t stage_jobs_run(stage_jobs_t *self, step_job_t *job, blob_t **result, hx
         put_stash(self, job);
         return HX_OK;
     case WORKER_JOB_FORWARD:
-        return run_forward(self, job, result, fault);
     case WORKER_JOB_BACKWARD:
-        return run_backward(self, job, result, fault);
     case WORKER_JOB_GRAD:
-        return run_grad(self, job, result, fault);
+        return run_operation(self, job, result, fault);
     case WORKER_JOB_DROP:
         return run_drop(self, job);
     default:

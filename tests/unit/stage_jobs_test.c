@@ -191,8 +191,8 @@ Test(stage_jobs, held_out_rows_beyond_the_end_are_refused)
     static world_t world;
     world_begin(&world);
     stage_jobs_t *jobs = jobs_of(&world);
-    run(jobs, (step_job_t){.kind = WORKER_JOB_OPEN, .part = LAYERS + 2, .micro = 1, .rows = 2},
-        HX_OK, "");
+    const step_job_t open = {.kind = WORKER_JOB_OPEN, .part = LAYERS + 2, .micro = 1, .rows = 2};
+    run(jobs, open, HX_OK, "");
     const uint64_t rows = data_valid_rows(world.data);
     step_job_t job = {.kind = WORKER_JOB_FORWARD,
                       .part = LAYERS + 2,
@@ -202,7 +202,38 @@ Test(stage_jobs, held_out_rows_beyond_the_end_are_refused)
                       .tokens = 16};
     run(jobs, job, HX_E_ARG, "held-out rows up to");
     job.row_first = UINT64_MAX;
+    run(jobs, job, HX_E_ARG, "an operation before this one failed");
+    run(jobs, open, HX_OK, "");
     run(jobs, job, HX_E_ARG, "held-out rows up to");
+    stage_jobs_destroy(&jobs);
+    world_end(&world);
+}
+
+// Whatever was queued before the failure was known: a machine's jobs run ahead of its answers.
+Test(stage_jobs, what_is_queued_behind_a_failure_fails_as_well)
+{
+    static world_t world;
+    world_begin(&world);
+    stage_jobs_t *jobs = jobs_of(&world);
+    run(jobs, (step_job_t){.kind = WORKER_JOB_OPEN, .part = LAYERS + 2, .micro = 1, .rows = 2},
+        HX_OK, "");
+    step_job_t job = {.kind = WORKER_JOB_FORWARD,
+                      .part = LAYERS + 2,
+                      .row_first = UINT64_MAX,
+                      .rows = 2,
+                      .flags = WORKER_JOB_EVALUATION,
+                      .tokens = 16};
+    run(jobs, job, HX_E_ARG, "held-out rows up to");
+    job.flags = 0;
+    job.row_first = 0;
+    static const uint32_t kinds[] = {WORKER_JOB_FORWARD, WORKER_JOB_FORWARD, WORKER_JOB_BACKWARD,
+                                     WORKER_JOB_GRAD};
+    for (size_t at = 0; at < HX_COUNT(kinds); at++) {
+        job.kind = kinds[at];
+        job.micro = (uint32_t)at;
+        run(jobs, job, HX_E_ARG, "an operation before this one failed");
+    }
+    run(jobs, (step_job_t){.kind = WORKER_JOB_DROP}, HX_OK, "");
     stage_jobs_destroy(&jobs);
     world_end(&world);
 }
