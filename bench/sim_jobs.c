@@ -131,8 +131,10 @@ hx_err_t sim_shard_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t 
         *result = votes(self, rng);
         bytes = 4.0 * (double)model_params_count(self->model);
         break;
+    case SHARD_JOB_STEP:
+        bytes = 24.0 * (double)self->blocks->blocks[job->index].count;
+        break;
     case SHARD_JOB_APPLY:
-        bytes = 24.0 * (double)model_params_count(self->model);
         break;
     case SHARD_JOB_READ:
         *result = blob_virtual(self->blocks->blocks[job->index].count * sizeof(float));

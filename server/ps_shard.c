@@ -51,6 +51,11 @@ uint64_t ps_shard_block_size(const ps_shard_t *self, uint32_t block)
     return self->blocks.blocks[block].count * sizeof(float);
 }
 
+uint64_t ps_shard_block_version(const ps_shard_t *self, uint32_t own)
+{
+    return self->version + (own < self->steps_done ? 1 : 0);
+}
+
 // How a person would call a node.
 static const char *peer_name(const ps_shard_t *self, node_id_t id)
 {
@@ -304,13 +309,14 @@ static bool answer_pull(void *self_, const pull_t *pull, step_out_t *out)
         pull_no_value(pull, "no such block or array here", out);
         return true;
     }
-    if (!self->loaded || pull->version > self->version) {
+    const uint64_t version = ps_shard_block_version(self, self->own_of[pull->block]);
+    if (!self->loaded || pull->version > version) {
         if (at_once) {
             pull_no_value(pull, self->loaded ? "not yet at that version" : "not loaded yet", out);
         }
         return at_once;
     }
-    if (exactly && pull->version != self->version && pull->version != self->pinned) {
+    if (exactly && pull->version != version && pull->version != self->pinned) {
         pull_no_value(pull, "that version is gone", out);
     } else {
         read_value(pull, out);
@@ -345,7 +351,7 @@ static void on_read_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
         .kind = WIRE_VALUE,
         .block = job->index,
         .part = job->part,
-        .version = exactly ? job->version : self->version,
+        .version = exactly ? job->version : ps_shard_block_version(self, self->own_of[job->index]),
     };
     step_send(out, job->row_first, &msg, in->blob);
     self->pulls++;
@@ -390,6 +396,9 @@ static void on_job(ps_shard_t *self, const step_in_t *in, step_out_t *out)
         break;
     case SHARD_JOB_SUM:
         ps_shard_sum_done(self, in, out);
+        break;
+    case SHARD_JOB_STEP:
+        ps_shard_step_done(self, in, out);
         break;
     case SHARD_JOB_APPLY:
         ps_shard_apply_done(self, in, out);

@@ -47,10 +47,13 @@ typedef enum {
     // sums of squares of G, one for each own block, ascending by block. HX_E_NONFINITE: the sum
     // overflowed (no result).
     SHARD_JOB_SUM,
-    // `blob` is a COMMIT's record, `version` its version. One optimizer step of each own block
-    // with the G of its members (as summed last, or summed again if that was another list), then
-    // frees the members' parts; with record.snapshot the state of this version is pinned. A
-    // record without members changes no number. No result. A failure ends the role.
+    // `blob` is a COMMIT's record, `version` its version. The optimizer step of block `index`
+    // with the G of the record's members (as summed last, or summed again if that was another
+    // list). No result. A failure ends the role.
+    SHARD_JOB_STEP,
+    // `blob` and `version` as above, when all own blocks are stepped (none where the record has no
+    // members): frees the members' parts; with record.snapshot the state of this version is
+    // pinned. No result. A failure ends the role.
     SHARD_JOB_APPLY,
     // Lets the snapshot of `version` go.
     SHARD_JOB_UNPIN,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STEPS_AHEAD 2u
+
 static void drop_parts(step_out_t *out, uint64_t attempt)
 {
     const step_job_t job = {.kind = SHARD_JOB_DROP, .attempt = attempt};
@@ -235,6 +237,24 @@ static bool holds_members(const ps_shard_t *self, const record_t *record, uint64
     return true;
 }
 
+// Block by block, a few ahead of the job thread, so that what is read in between need not wait for
+// all.
+static void go_on_applying(ps_shard_t *self, step_out_t *out)
+{
+    step_job_t job = {
+        .kind = SHARD_JOB_STEP, .version = self->next.version, .blob = self->next_blob};
+    const uint32_t steps = self->next.members_count > 0 ? self->own_count : 0;
+    while (self->steps_asked < steps && self->steps_asked - self->steps_done < STEPS_AHEAD) {
+        job.index = self->own[self->steps_asked++];
+        step_run(out, &job);
+    }
+    if (self->steps_done == steps) {
+        job.kind = SHARD_JOB_APPLY;
+        job.index = 0;
+        step_run(out, &job);
+    }
+}
+
 static void on_commit(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 {
     const wire_msg_t *const msg = &in->msg;
@@ -271,8 +291,20 @@ static void on_commit(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     self->applying = true;
     self->next = record;
     self->next_blob = blob_retain(in->blob);
-    const step_job_t job = {.kind = SHARD_JOB_APPLY, .version = record.version, .blob = in->blob};
-    step_run(out, &job);
+    self->steps_asked = self->steps_done = 0;
+    go_on_applying(self, out);
+}
+
+void ps_shard_step_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
+{
+    HX_ASSERT(self->applying && in->job.index == self->own[self->steps_done]);
+    if (in->error != HX_OK) {
+        ps_shard_fail(self, in, out, "a decided step could not be applied");
+        return;
+    }
+    self->steps_done++;
+    go_on_applying(self, out);
+    ps_shard_serve_parked(self, out);
 }
 
 void ps_shard_apply_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
@@ -283,6 +315,7 @@ void ps_shard_apply_done(ps_shard_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     self->applying = false;
+    self->steps_asked = self->steps_done = 0;
     self->version++;
     blob_release(&self->record);
     self->record = self->next_blob;

@@ -64,6 +64,8 @@ struct ps_shard {
     bool applying;
     record_t next;  // While applying.
     blob_t *next_blob;
+    uint32_t steps_asked;  // While applying: own blocks whose step is queued,
+    uint32_t steps_done;   // and those that are at the next version; both in order.
     bool owes_promise;  // PROMISED is due when the step is applied.
     pulls_t parked;
     uint64_t pushes;
@@ -77,6 +79,8 @@ void ps_shard_end(ps_shard_t *self, hx_time_t now, step_out_t *out, const char *
     HX_PRINTF(4, 5);
 // The same since a job failed that must not.
 void ps_shard_fail(ps_shard_t *self, const step_in_t *in, step_out_t *out, const char *what);
+// The version of the block at this place in `own`: while a step is applied, block by block.
+uint64_t ps_shard_block_version(const ps_shard_t *self, uint32_t own);
 // Bytes of a block.
 uint64_t ps_shard_block_size(const ps_shard_t *self, uint32_t block);
 // Answers what is parked and can be answered.
@@ -88,9 +92,10 @@ void ps_shard_load_value(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 void ps_shard_load_job(ps_shard_t *self, const step_in_t *in, step_out_t *out);
 void ps_shard_load_time(ps_shard_t *self, hx_time_t now, step_out_t *out);
 
-// ps_shard_round.c: messages of the lead, and ends of SUM and APPLY.
+// ps_shard_round.c: messages of the lead, and ends of SUM, STEP and APPLY.
 void ps_shard_round_message(ps_shard_t *self, const step_in_t *in, step_out_t *out);
 void ps_shard_sum_done(ps_shard_t *self, const step_in_t *in, step_out_t *out);
+void ps_shard_step_done(ps_shard_t *self, const step_in_t *in, step_out_t *out);
 void ps_shard_apply_done(ps_shard_t *self, const step_in_t *in, step_out_t *out);
 
 #endif

@@ -17,6 +17,7 @@ typedef struct {
     ps_slot_t *snapshot;
     float *sum;             // (count), made with the first sum that is one.
     const float *gradient;  // G: `sum`, or the only part itself. Valid while `summed`.
+    bool stepped;           // It is one version ahead of the store's.
 } entry_t;
 
 // One block of one attempt.
@@ -463,6 +464,7 @@ static hx_err_t step_block(ps_store_t *self, uint32_t block, const optim_step_t 
     }
     ps_slot_release(&entry->slot);
     entry->slot = next;
+    entry->stepped = true;
     return HX_OK;
 }
 
@@ -484,21 +486,34 @@ static void pin(ps_store_t *self)
     self->pinned = self->version;
 }
 
+hx_err_t ps_store_step(ps_store_t *self, const record_t *record, uint32_t block)
+{
+    if (!kept_here(self, block) || record->version != self->version + 1) {
+        return HX_E_ARG;
+    }
+    if (record->members_count == 0 || self->entries[block].stepped) {
+        return HX_OK;
+    }
+    if (!summed_already(self, record)) {
+        HX_TRY(ps_store_sum(self, record->members, record->members_count, self->squares));
+    }
+    const optim_step_t step = {
+        .lr = record->rate, .scale = 1, .gradient_scale = record->scale, .step = record->step};
+    return step_block(self, block, &step);
+}
+
 hx_err_t ps_store_apply(ps_store_t *self, const record_t *record)
 {
     if (self->count > 0 && record->version != self->version + 1) {
         return HX_E_ARG;
     }
-    if (record->members_count > 0 && !summed_already(self, record)) {
-        HX_TRY(ps_store_sum(self, record->members, record->members_count, self->squares));
-    }
-    const optim_step_t step = {
-        .lr = record->rate, .scale = 1, .gradient_scale = record->scale, .step = record->step};
-    for (uint32_t block = 0; block < self->conf.blocks->count && record->members_count > 0;
-         block++) {
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
         if (self->entries[block].slot) {
-            HX_TRY(step_block(self, block, &step));
+            HX_TRY(ps_store_step(self, record, block));
         }
+    }
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        self->entries[block].stepped = false;
     }
     self->version = record->version;
     self->summed = false;
@@ -526,7 +541,7 @@ hx_err_t ps_store_read(ps_store_t *self, uint32_t block, uint32_t array, bool ex
     }
     const entry_t *const entry = &self->entries[block];
     ps_slot_t *slot = entry->slot;
-    if (exactly && version != self->version) {
+    if (exactly && version != self->version + (entry->stepped ? 1 : 0)) {
         if (version != self->pinned) {
             return HX_E_ARG;
         }

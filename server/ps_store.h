@@ -59,10 +59,12 @@ HX_MUST_USE hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *member
 uint32_t ps_store_count(const ps_store_t *self);  // Blocks that have a value.
 uint64_t ps_store_bytes(const ps_store_t *self);  // Of all slots ever needed at once.
 
-// Applies the record's step to every block, sets their version, drops the members, pins if it
-// says so. G is summed again when the last sum was of other members. A record without members
-// changes no number. HX_E_ARG: not the next version, or a part is missing; nothing was changed.
-// HX_E_NOMEM: the store must not be used any more.
+// Applies the record's step to one block; done already: nothing. G is summed again when the last
+// sum was of other members. HX_E_ARG: no such block here, not the next version, or a part is
+// missing; nothing was changed. HX_E_NOMEM: the store must not be used any more.
+HX_MUST_USE hx_err_t ps_store_step(ps_store_t *self, const record_t *record, uint32_t block);
+// Applies it to every block that is not stepped yet, makes its version that of the store, drops the
+// members, pins if it says so. A record without members changes no number. Errors as above.
 HX_MUST_USE hx_err_t ps_store_apply(ps_store_t *self, const record_t *record);
 void ps_store_unpin(ps_store_t *self, uint64_t version);
 

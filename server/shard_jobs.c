@@ -11,6 +11,8 @@ struct shard_jobs {
     hx_backend_t *backend;
     ps_store_t *store;
     double *squares;
+    blob_t *record_blob;  // Of the commit that is being applied, NULL if none is;
+    record_t record;      // what it says.
 };
 
 shard_jobs_t *shard_jobs_new(const shard_jobs_conf_t *conf)
@@ -29,12 +31,20 @@ shard_jobs_t *shard_jobs_new(const shard_jobs_conf_t *conf)
     return self;
 }
 
+static void let_record_go(shard_jobs_t *self)
+{
+    record_destroy(&self->record);
+    blob_release(&self->record_blob);
+    self->record = (record_t){0};
+}
+
 void shard_jobs_destroy(shard_jobs_t **self_p)
 {
     shard_jobs_t *const self = *self_p;
     if (!self) {
         return;
     }
+    let_record_go(self);
     ps_store_destroy(&self->store);
     hx_backend_destroy(&self->backend);
     blocks_destroy(&self->blocks);
@@ -65,12 +75,29 @@ static hx_err_t sum(shard_jobs_t *self, const step_job_t *job, blob_t **result_p
     return err;
 }
 
+// The record that the jobs of one commit share.
+static hx_err_t take_record(shard_jobs_t *self, const step_job_t *job)
+{
+    if (self->record_blob == job->blob) {
+        return HX_OK;
+    }
+    let_record_go(self);
+    HX_TRY(payload_record_decode(job->blob, &self->record));
+    self->record_blob = blob_retain(job->blob);
+    return HX_OK;
+}
+
+static hx_err_t step(shard_jobs_t *self, const step_job_t *job)
+{
+    HX_TRY(take_record(self, job));
+    return ps_store_step(self->store, &self->record, job->index);
+}
+
 static hx_err_t apply(shard_jobs_t *self, const step_job_t *job)
 {
-    record_t record = {0};
-    HX_TRY(payload_record_decode(job->blob, &record));
-    const hx_err_t err = ps_store_apply(self->store, &record);
-    record_destroy(&record);
+    HX_TRY(take_record(self, job));
+    const hx_err_t err = ps_store_apply(self->store, &self->record);
+    let_record_go(self);
     return err;
 }
 
@@ -89,6 +116,8 @@ hx_err_t shard_jobs_run(void *self_, step_job_t *job, blob_t **result_p)
         return HX_OK;
     case SHARD_JOB_SUM:
         return sum(self, job, result_p);
+    case SHARD_JOB_STEP:
+        return step(self, job);
     case SHARD_JOB_APPLY:
         return apply(self, job);
     case SHARD_JOB_UNPIN:

@@ -41,7 +41,7 @@ Test(ps_shard_round, a_promise_during_a_step_is_answered_with_the_new_version)
     commit(1, 1, &attempt, 1, 0, false);
     tell(SEATS_LEAD, (wire_msg_t){.kind = WIRE_PROMISE, .incarnation = 2}, NULL);
     cr_assert_null(sent(WIRE_PROMISED));
-    end_job(HX_OK, 0, NULL);
+    end_apply();
     cr_assert_eq(sent(WIRE_PROMISED)->msg.version, 1);
     record_t record = {0};
     cr_assert_eq(payload_record_decode(sent(WIRE_PROMISED)->blob, &record), HX_OK);
@@ -71,12 +71,13 @@ Test(ps_shard_round, a_round_goes_from_prepare_to_applied)
     cr_assert_eq(sent(WIRE_VOTE)->msg.flags, 1, "the same answer again");
     cr_assert_eq(blob_size(sent(WIRE_VOTE)->blob), 10, "one double");
     commit(1, 1, attempts, 2, 0, false);
-    cr_assert_eq(jobs[0].kind, SHARD_JOB_APPLY);
+    cr_assert_eq(jobs[0].kind, SHARD_JOB_STEP);
+    const uint32_t steps = jobs_count;
     commit(1, 1, attempts, 2, 0, false);
-    cr_assert_eq(jobs_count, 1);
+    cr_assert_eq(jobs_count, steps);
     prepare(1, 1, 1, 0, attempts, 2, NULL, 0);
-    cr_assert_eq(jobs_count, 1);
-    end_job(HX_OK, 0, NULL);
+    cr_assert_eq(jobs_count, steps);
+    end_apply();
     cr_assert_eq(sent(WIRE_APPLIED)->msg.version, 1);
     cr_assert_eq(jobs_count, 0, "the step freed the members");
     commit(1, 1, attempts, 2, 0, false);
@@ -211,7 +212,7 @@ Test(ps_shard_round, the_floor_and_the_closed_list_free_what_they_cover)
     push(9, own[0], 0, 1);
     cr_assert_not_null(sent(WIRE_CLOSED));
     commit(1, 1, &attempt, 1, 8, false);
-    end_job(HX_OK, 0, NULL);
+    end_apply();
     cr_assert_eq(jobs_count, 1);
     cr_assert_eq(jobs[0].kind, SHARD_JOB_DROP);
     cr_assert_eq(jobs[0].attempt, 6);

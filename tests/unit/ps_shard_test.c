@@ -126,6 +126,40 @@ Test(ps_shard, a_pull_waits_for_its_version)
     blob_release(&value);
 }
 
+Test(ps_shard, a_block_that_is_stepped_is_served_before_the_others_are)
+{
+    load();
+    cr_assert_geq(own_count, 2);
+    const uint64_t attempt = 7;
+    hold_all(attempt);
+    pull(SEATS_WORKER, own[0], 1, 0, 0);
+    pull(SEATS_WORKER, own[own_count - 1], 1, 0, 0);
+    prepare(1, 1, 1, 0, &attempt, 1, NULL, 0);
+    end_sum();
+    commit(1, 1, &attempt, 1, 0, false);
+    cr_assert_lt(jobs_count, own_count + 1, "not all are asked for at once");
+    cr_assert(end_of_kind(SHARD_JOB_STEP));
+    cr_assert_eq(ps_shard_info(shard).version, 0, "it is not the shard's yet");
+    cr_assert_eq(ps_shard_info(shard).parked, 1);
+    blob_t *value = bytes_of(own[0]);
+    pull(SEATS_WORKER, own[0], 0, 0, 1);
+    cr_assert_not_null(sent(WIRE_NO_VALUE), "exactly the version before is gone for that block");
+    pull(SEATS_WORKER, own[1], 0, 0, 0);
+    while (jobs[0].kind != SHARD_JOB_READ) {
+        end_job(HX_OK, 0, NULL);
+    }
+    end_job(HX_OK, 0, value);
+    cr_assert_eq(sent(WIRE_VALUE)->msg.block, own[0]);
+    cr_assert_eq(sent(WIRE_VALUE)->msg.version, 1);
+    cr_assert_null(sent(WIRE_APPLIED));
+    while (jobs[0].kind != SHARD_JOB_READ) {
+        end_job(HX_OK, 0, NULL);
+    }
+    end_job(HX_OK, 0, value);
+    cr_assert_eq(sent(WIRE_VALUE)->msg.version, 1, "it was stepped while the read waited");
+    blob_release(&value);
+}
+
 Test(ps_shard, pulls_before_the_values_are_there_wait_unless_they_want_an_answer)
 {
     pull(SEATS_WORKER, own[0], 0, 0, 0);
