@@ -110,6 +110,7 @@ void link_destroy(link_t **self_p)
     free(self->lost);
     free(self->sources);
     free(self->items);
+    free(self->polls);
     free(self);
 }
 
@@ -164,6 +165,7 @@ static bool send_one(link_t *self, link_line_t *line, frame_channel_t channel, h
     }
     uint8_t head[FRAME_HEAD_MAX];
     const size_t size = frame_encode(&out.frame, head);
+    *(line->dialled ? &line->quiet : &self->quiet[channel]) = false;
     switch (link_socket_send(socket, line->dialled ? NULL : &line->route, head, size, &out)) {
     case LINK_SENT:
         session_sent(line->session, &out, now);
@@ -202,138 +204,6 @@ void link_flush(link_t *self, hx_time_t now)
             }
             self->turn++;
         }
-    }
-}
-
-// --- waiting
-// --------------------------------------------------------------------------------------
-
-// Gives back the index of the new item.
-static uint32_t add_source(link_t *self, node_id_t peer, frame_channel_t channel, zsock_t *socket,
-                           short events)
-{
-    if (self->sources_count == self->sources_room) {
-        self->sources_room = self->sources_room > 0 ? self->sources_room * 2 : 16;
-        self->sources = hx_grow(self->sources, self->sources_room, sizeof *self->sources);
-        self->items = hx_grow(self->items, self->sources_room, sizeof *self->items);
-    }
-    self->sources[self->sources_count] = (link_source_t){.peer = peer, .channel = channel};
-    self->items[self->sources_count] =
-        (zmq_pollitem_t){.socket = zsock_resolve(socket), .events = events};
-    return self->sources_count++;
-}
-
-// Bound sockets first, then dialled ones; those for control before those for data.
-static void list_sources(link_t *self)
-{
-    self->sources_count = 0;
-    for (frame_channel_t channel = FRAME_CONTROL; channel < FRAME_CHANNELS; channel++) {
-        if (self->routers[channel]) {
-            add_source(self, NODE_NONE, channel, self->routers[channel], ZMQ_POLLIN);
-        }
-        for (uint32_t at = 0; at < self->peers_count; at++) {
-            const link_line_t *const line = &self->peers[at]->lines[channel];
-            if (line->dealer) {
-                const short events = line->blocked ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN;
-                add_source(self, self->peers[at]->id, channel, line->dealer, events);
-            }
-        }
-    }
-}
-
-// When a line has to be looked at again. `*lost` becomes true if it is silent for too long.
-static hx_time_t watch_line(link_t *self, link_line_t *line, hx_time_t now, bool *lost)
-{
-    const bool met = session_met(line->session);
-    if (session_lost(line->session, now)) {
-        *lost = true;
-        if (!met) {
-            hx_log_warn("no answer from %s within %" PRId64
-                        " s: is that program running, is its port open to this machine?",
-                        line->endpoint, self->conf.connect_timeout / HX_SEC(1));
-        }
-        return now;
-    }
-    link_watch_address(self, line, now);
-    const bool can = line->dialled ? line->dealer != NULL : line->route.size > 0;
-    hx_time_t wake =
-        can && !line->blocked ? session_wake(line->session) : session_lost_at(line->session);
-    if (line->blocked) {
-        wake = HX_MIN(wake, line->retry_at);
-    }
-    if (line->dialled && !met && line->addresses.count != 1) {
-        wake = HX_MIN(wake, line->plugged_at + LINK_NEXT_ADDRESS);
-    }
-    return wake;
-}
-
-// Loses peers that are silent for too long; gives back when to look again.
-static hx_time_t watch(link_t *self, hx_time_t now)
-{
-    const hx_time_t busy = now - self->listened_at;
-    const hx_time_t pause = busy > self->conf.dead_after / 8 ? busy : 0;
-    hx_time_t wake = HX_TIME_NEVER;
-    for (uint32_t at = self->peers_count; at-- > 0;) {
-        link_peer_t *const peer = self->peers[at];
-        bool lost = false;
-        for (frame_channel_t channel = FRAME_CONTROL; channel < FRAME_CHANNELS; channel++) {
-            link_line_t *const line = &peer->lines[channel];
-            if (line->session) {
-                session_excuse(line->session, pause, now);
-                wake = HX_MIN(wake, watch_line(self, line, now, &lost));
-            }
-        }
-        if (lost) {
-            link_lose(self, peer, "silent for too long");
-        }
-    }
-    return wake;
-}
-
-// Takes down what the poll found: readable sockets, and blocked ones that can take more.
-static void note_ready(link_t *self, hx_time_t now)
-{
-    for (uint32_t at = 0; at < self->sources_count; at++) {
-        link_source_t *const source = &self->sources[at];
-        source->readable = (self->items[at].revents & ZMQ_POLLIN) != 0;
-        const bool writable = (self->items[at].revents & ZMQ_POLLOUT) != 0;
-        link_peer_t *const peer = writable ? link_find(self, source->peer) : NULL;
-        if (peer && peer->lines[source->channel].session) {
-            peer->lines[source->channel].blocked = false;
-            session_mended(peer->lines[source->channel].session, now);
-        }
-    }
-    self->source_at = 0;
-    self->source_burst = 0;
-}
-
-void link_wait(link_t *self, void *const *others, bool *ready, uint32_t count, hx_time_t until,
-               hx_time_t now)
-{
-    const hx_time_t wake = HX_MIN(watch(self, now), until);
-    list_sources(self);
-    const uint32_t first = self->sources_count;
-    for (uint32_t at = 0; at < count; at++) {
-        add_source(self, NODE_NONE, FRAME_CONTROL, others[at], ZMQ_POLLIN);
-    }
-    self->sources_count = first;
-    long timeout = -1;
-    if (self->lost_count > 0 || wake <= now) {
-        timeout = 0;
-    } else if (wake < HX_TIME_NEVER) {
-        timeout = (long)((wake - now + HX_MS(1) - 1) / HX_MS(1));
-    }
-    const int found = zmq_poll(self->items, (int)(first + count), timeout);
-    const hx_time_t then = hx_now();
-    // A process that was stopped did not listen either.
-    self->listened_at = wake < then ? HX_MAX(wake, now) : then;
-    for (uint32_t at = 0; at < count; at++) {
-        ready[at] = found > 0 && (self->items[first + at].revents & ZMQ_POLLIN) != 0;
-    }
-    if (found > 0) {
-        note_ready(self, then);
-    } else {
-        self->sources_count = 0;
     }
 }
 

@@ -9,6 +9,7 @@
 #define LINK_CORE_H
 
 #include <czmq.h>
+#include <poll.h>
 
 #include "net/address.h"
 #include "net/link.h"
@@ -25,6 +26,7 @@ typedef struct {
     uint32_t address_at;
     hx_time_t plugged_at;
     zsock_t *dealer;     // If dialled; NULL while its name cannot be resolved.
+    bool quiet;          // Of the dealer: see link_wait.c.
     link_route_t route;  // If not; size 0: unknown until the peer speaks again.
     bool blocked;
     hx_time_t retry_at;
@@ -45,6 +47,14 @@ typedef struct {
     bool readable;
 } link_source_t;
 
+// A socket to wait for.
+typedef struct {
+    void *socket;  // As ZeroMQ knows it.
+    int wanted;    // ZMQ_POLLIN, ZMQ_POLLOUT;
+    int found;     // those that it can do.
+    bool *quiet;   // NULL: it is asked each time.
+} link_item_t;
+
 typedef struct {
     char name[LINK_SOURCE_MAX];
     hx_time_t said_at;
@@ -55,6 +65,7 @@ struct link {
     link_conf_t conf;
     char toward[PLAN_ENDPOINT_MAX];
     zsock_t *routers[FRAME_CHANNELS];
+    bool quiet[FRAME_CHANNELS];  // Of the routers: see link_wait.c.
     char endpoints[FRAME_CHANNELS][PLAN_ENDPOINT_MAX];
     link_peer_t **peers;  // By rising id.
     uint32_t peers_count, peers_room;
@@ -62,7 +73,8 @@ struct link {
     node_id_t *lost;  // To be told to the role.
     uint32_t lost_count, lost_room;
     link_source_t *sources;
-    zmq_pollitem_t *items;
+    link_item_t *items;
+    struct pollfd *polls;
     uint32_t sources_count, sources_room;
     uint32_t source_at, source_burst;
     hx_time_t listened_at;

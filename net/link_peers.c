@@ -122,6 +122,7 @@ static void plug(const link_t *self, link_line_t *line, hx_time_t now)
             return;
         }
     }
+    line->quiet = false;
     line->dealer = link_socket_dealer(&self->conf, line->addresses.endpoints[line->address_at]);
     if (!line->dealer) {
         hx_log_warn("no connection to %s: %s", line->addresses.endpoints[line->address_at],

@@ -236,6 +236,12 @@ static zsock_t *socket_of(const link_t *self, const link_source_t *source)
     return peer ? peer->lines[source->channel].dealer : NULL;
 }
 
+static bool *quiet_of(link_t *self, const link_source_t *source)
+{
+    return source->peer == NODE_NONE ? &self->quiet[source->channel]
+                                     : &link_find(self, source->peer)->lines[source->channel].quiet;
+}
+
 // Goes round the readable sockets until one gives an event or all are empty.
 static bool read_some(link_t *self, hx_time_t now, link_event_t *out)
 {
@@ -244,6 +250,9 @@ static bool read_some(link_t *self, hx_time_t now, link_event_t *out)
     while (idle < self->sources_count) {
         link_source_t *const source = &self->sources[self->source_at % self->sources_count];
         zsock_t *const socket = source->readable ? socket_of(self, source) : NULL;
+        if (socket) {
+            *quiet_of(self, source) = false;
+        }
         source->readable = socket && link_socket_receive(socket, source->peer == NODE_NONE, &parts);
         if (!source->readable || ++self->source_burst >= READ_BURST) {
             self->source_at++;

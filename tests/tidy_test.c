@@ -39,6 +39,7 @@ static const exception_t IO[] = {
     {"net/link_peers.c", "resolves names, opens sockets"},
     {"net/link_receive.c", "sockets"},
     {"net/link_socket.c", "sockets"},
+    {"net/link_wait.c", "sockets"},
     {"net/node.c", "the driver: clock, threads, signals"},
     {"net/options.c", "reads the command line, prints help"},
     {"net/run_folder.c", "the run's folder"},
