@@ -187,14 +187,14 @@ static size_t line_of(uint32_t from, uint32_t to, uint32_t channel)
     return ((size_t)from * SIM_NODES_MAX + to) * CHANNELS + channel;
 }
 
+static bool has_line(const sim_t *self, uint32_t a, uint32_t b, uint32_t channel)
+{
+    return self->lines[line_of(a, b, channel)] || self->lines[line_of(b, a, channel)];
+}
+
 static bool any_line(const sim_t *self, uint32_t a, uint32_t b)
 {
-    for (uint32_t channel = 0; channel < CHANNELS; channel++) {
-        if (self->lines[line_of(a, b, channel)] || self->lines[line_of(b, a, channel)]) {
-            return true;
-        }
-    }
-    return false;
+    return has_line(self, a, b, 0) || has_line(self, a, b, 1);
 }
 
 void sim_add(sim_t *self, const char *name, node_id_t id, step_fn *step, void *role,
@@ -316,8 +316,7 @@ static void send_one(sim_t *self, uint32_t from, const step_send_t *send)
     if (to == UINT32_MAX) {
         return;
     }
-    const uint32_t channel = wire_is_data(send->msg.kind) ? 1 : 0;
-    if (!self->lines[line_of(from, to, channel)] && !self->lines[line_of(to, from, channel)]) {
+    if (!any_line(self, from, to)) {
         self->undialled++;
         char text[STEP_NOTE_MAX];
         snprintf(text, sizeof text, "sends %s to %s, which neither has dialled",
@@ -331,6 +330,9 @@ static void send_one(sim_t *self, uint32_t from, const step_send_t *send)
                             .peer = self->nodes[from].id,
                             .msg = send->msg,
                             .blob = send->blob}};
+    // On the channel of its kind, or on the other one if there is only that: as link_send.
+    const uint32_t wanted = wire_is_data(send->msg.kind) ? 1 : 0;
+    const uint32_t channel = has_line(self, from, to, wanted) ? wanted : 1 - wanted;
     const bool twice = channel == 0 && hx_rng_unit(&self->rng) < self->conf.duplicate;
     for (uint32_t copy = 0; copy < (twice ? 2u : 1u); copy++) {
         event.at = arrival(self, from, to, channel, blob_size(send->blob));

@@ -456,7 +456,9 @@ void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report)
 // A mode and its numbers, drawn; always one that ssaw_check allows for any number of pipelines.
 static ssaw_conf_t random_mode(hx_rng_t *rng, uint64_t rows, uint32_t context)
 {
-    const conf_mode_t modes[] = {CONF_MODE_BSP, CONF_MODE_ASP, CONF_MODE_SSP, CONF_MODE_SSAW};
+    const conf_mode_t modes[] = {CONF_MODE_BSP,      CONF_MODE_ASP,   CONF_MODE_SSP,
+                                 CONF_MODE_SSAW,     CONF_MODE_KSYNC, CONF_MODE_WSP,
+                                 CONF_MODE_SOFTSYNC, CONF_MODE_EAGER, CONF_MODE_SSAW};
     const conf_mode_t mode = modes[hx_rng_below(rng, HX_COUNT(modes))];
     ssaw_conf_t conf = ssaw_preset(mode, rows, context, 1 + (uint32_t)hx_rng_below(rng, 4));
     if (mode == CONF_MODE_SSAW) {

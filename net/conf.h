@@ -115,13 +115,14 @@ typedef struct {
 
 // After conf_open these hold what the mode means: `bsp` has quorum 1, run_ahead 0, staleness 0,
 // grace 0 and weighting const, whatever the defaults are. `staleness` is what the user writes;
-// `lag_max` and `gate` are what it means.
+// `lag_max`, `gate` and `cancel_late` are what it means.
 typedef struct {
     conf_mode_t mode;
     double quorum;  // Fraction of the global batch in (0, 1], CONF_QUORUM_ONE or CONF_QUORUM_AUTO.
     uint32_t staleness;  // Commits, or CONF_UNBOUNDED.
-    uint32_t lag_max;    // Largest lag of a committed contribution; CONF_UNBOUNDED in ssp and asp.
-    uint32_t gate;       // ssp: commits a pipeline may be ahead of the slowest; else unbounded.
+    uint32_t lag_max;    // Largest lag of a committed contribution; CONF_UNBOUNDED: there is none.
+    uint32_t gate;       // ssp, wsp: steps a pipeline may be ahead of the slowest; else unbounded.
+    bool cancel_late;    // ksync: what is not in a round is closed when that commits.
     uint32_t run_ahead;  // Leases that a pipeline may hold beyond the one it computes.
     double grace;        // Fraction of the mean step time.
     conf_weighting_t weighting;

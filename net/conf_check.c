@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GATE_MAX 64u          // Steps ahead that leases can be granted for.
 #define ASP_PIPELINES_MAX 16  // Beyond, unbounded lag is a mistake rather than a choice.
 
 static size_t index_of(const char *name)
@@ -112,46 +113,75 @@ static hx_err_t fix(conf_t *conf, const char *name, const char *value, hx_fault_
     return HX_OK;
 }
 
-static hx_err_t fix_all(conf_t *conf, const char *const (*pairs)[2], size_t count,
-                        hx_fault_t *fault)
+// What a mode means for keys of `sync`; NULL: it leaves that one open.
+typedef struct {
+    conf_mode_t mode;
+    const char *quorum;
+    const char *run_ahead;
+    const char *staleness;
+    const char *grace;
+    const char *weighting;
+    const char *usual_quorum;  // Where the quorum is open: what it is unless somebody says.
+} meaning_t;
+
+static const meaning_t MEANINGS[] = {
+    {CONF_MODE_BSP, "1", "0", "0", "0", "const", NULL},
+    {CONF_MODE_KSYNC, NULL, "0", "none", "0", "const", "0.75"},
+    {CONF_MODE_SSP, "one", NULL, NULL, "0", "const", NULL},
+    {CONF_MODE_ASP, "one", NULL, "none", "0", "const", NULL},
+    {CONF_MODE_SOFTSYNC, NULL, "1", "none", "0", "inverse", "0.5"},
+    {CONF_MODE_EAGER, NULL, "1", "none", "0", "const", "0.5"},
+    {CONF_MODE_WSP, "one", NULL, NULL, "0", "const", NULL},
+};
+
+static hx_err_t fix_meaning(conf_t *conf, const meaning_t *meaning, hx_fault_t *fault)
 {
-    for (size_t index = 0; index < count; index++) {
-        HX_TRY(fix(conf, pairs[index][0], pairs[index][1], fault));
+    const char *const pairs[][2] = {{"sync.quorum", meaning->quorum},
+                                    {"sync.run_ahead", meaning->run_ahead},
+                                    {"sync.staleness", meaning->staleness},
+                                    {"sync.grace", meaning->grace},
+                                    {"sync.weighting", meaning->weighting}};
+    for (size_t index = 0; index < HX_COUNT(pairs); index++) {
+        if (pairs[index][1]) {
+            HX_TRY(fix(conf, pairs[index][0], pairs[index][1], fault));
+        }
+    }
+    if (meaning->usual_quorum &&
+        conf->origins[index_of("sync.quorum")].source == CONF_FROM_DEFAULT) {
+        set_by_rule(conf, "sync.quorum", meaning->usual_quorum);
     }
     return HX_OK;
 }
 
+// ssp and wsp: the bound is on the steps (waves) that a pipeline is ahead, not on lags.
+static hx_err_t fix_gate(conf_t *conf, hx_fault_t *fault)
+{
+    conf_sync_t *const sync = &conf->sync;
+    char ahead[16];
+    if (sync->staleness == CONF_UNBOUNDED || sync->staleness > GATE_MAX) {
+        return refuse(conf, "sync.staleness", fault, "sync.mode = %s needs a bound of 0 to %u %s",
+                      conf_mode_name(sync->mode), GATE_MAX,
+                      sync->mode == CONF_MODE_WSP ? "waves" : "steps");
+    }
+    snprintf(ahead, sizeof ahead, "%" PRIu32, sync->staleness);
+    sync->gate = sync->staleness;
+    sync->lag_max = CONF_UNBOUNDED;
+    return fix(conf, "sync.run_ahead", ahead, fault);
+}
+
 static hx_err_t resolve_mode(conf_t *conf, hx_fault_t *fault)
 {
-    static const char *const bsp[][2] = {{"sync.quorum", "1"},
-                                         {"sync.run_ahead", "0"},
-                                         {"sync.staleness", "0"},
-                                         {"sync.grace", "0"},
-                                         {"sync.weighting", "const"}};
-    static const char *const asp[][2] = {{"sync.quorum", "one"},
-                                         {"sync.staleness", "none"},
-                                         {"sync.grace", "0"},
-                                         {"sync.weighting", "const"}};
-    static const char *const ssp[][2] = {
-        {"sync.quorum", "one"}, {"sync.grace", "0"}, {"sync.weighting", "const"}};
-    char ahead[16];
     conf_sync_t *const sync = &conf->sync;
-    if (sync->mode == CONF_MODE_BSP) {
-        HX_TRY(fix_all(conf, bsp, HX_COUNT(bsp), fault));
-    } else if (sync->mode == CONF_MODE_ASP) {
-        HX_TRY(fix_all(conf, asp, HX_COUNT(asp), fault));
-    } else if (sync->mode == CONF_MODE_SSP) {
-        HX_TRY(fix_all(conf, ssp, HX_COUNT(ssp), fault));
-        if (sync->staleness == CONF_UNBOUNDED || sync->staleness > 64) {
-            return refuse(conf, "sync.staleness", fault,
-                          "sync.mode = ssp needs a bound of 0 to 64 commits");
+    for (size_t index = 0; index < HX_COUNT(MEANINGS); index++) {
+        if (MEANINGS[index].mode == sync->mode) {
+            HX_TRY(fix_meaning(conf, &MEANINGS[index], fault));
         }
-        snprintf(ahead, sizeof ahead, "%" PRIu32, sync->staleness);
-        HX_TRY(fix(conf, "sync.run_ahead", ahead, fault));
     }
-    sync->gate = sync->mode == CONF_MODE_SSP ? sync->staleness : CONF_UNBOUNDED;
-    sync->lag_max = sync->mode == CONF_MODE_SSP ? CONF_UNBOUNDED : sync->staleness;
-    return HX_OK;
+    sync->gate = CONF_UNBOUNDED;
+    sync->lag_max = sync->staleness;
+    sync->cancel_late = sync->mode == CONF_MODE_KSYNC;
+    return sync->mode == CONF_MODE_SSP || sync->mode == CONF_MODE_WSP ? fix_gate(conf, fault)
+                                                                      : HX_OK;
 }
 
 // A goal in time or loss that was given takes the place of the default goal in tokens.

@@ -5,10 +5,10 @@
 #include <string.h>
 
 static const conf_word_t MODES[] = {
-    {"bsp", CONF_MODE_BSP, false},          {"ksync", CONF_MODE_KSYNC, true},
+    {"bsp", CONF_MODE_BSP, false},          {"ksync", CONF_MODE_KSYNC, false},
     {"ssp", CONF_MODE_SSP, false},          {"asp", CONF_MODE_ASP, false},
-    {"softsync", CONF_MODE_SOFTSYNC, true}, {"eager", CONF_MODE_EAGER, true},
-    {"wsp", CONF_MODE_WSP, true},           {"local", CONF_MODE_LOCAL, true},
+    {"softsync", CONF_MODE_SOFTSYNC, false}, {"eager", CONF_MODE_EAGER, false},
+    {"wsp", CONF_MODE_WSP, false},           {"local", CONF_MODE_LOCAL, true},
     {"ssaw", CONF_MODE_SSAW, false},        {0},
 };
 static const conf_word_t WEIGHTINGS[] = {

@@ -291,7 +291,11 @@ static void take_part(zmq_msg_t *msg, uint32_t index, bool router, link_parts_t 
         memcpy(out->route.bytes, zmq_msg_data(msg), out->route.size);
     } else if (index == head_index) {
         const char *const source = zmq_msg_gets(msg, "Peer-Address");
-        snprintf(out->source, sizeof out->source, "%s", source ? source : "?");
+        const size_t length = source ? strnlen(source, sizeof out->source - 1) : 0;
+        if (length > 0) {
+            memcpy(out->source, source, length);
+        }
+        out->source[length] = '\0';
         out->well_formed = out->well_formed && size <= sizeof out->head;
         out->head_size = out->well_formed ? size : 0;
         memcpy(out->head, zmq_msg_data(msg), out->head_size);

@@ -253,6 +253,23 @@ void lead_lease_remove(lead_t *self, lease_t *lease);
 ssaw_view_t lead_policy_view(lead_t *self);
 void lead_grant(lead_t *self, hx_time_t now, step_out_t *out);
 void lead_on_ready(lead_t *self, const step_in_t *in, step_out_t *out);
+void lead_to_members(const lead_t *self, uint32_t pipeline, const wire_msg_t *msg, step_out_t *out);
+// The oldest open lease of a pipeline starts now, if it has not: its time counts from here.
+void lead_start_first(lead_t *self, uint32_t pipeline, hx_time_t now);
+void lead_send_outcome(lead_t *self, const lease_t *lease, uint64_t version, step_out_t *out);
+uint32_t lead_live_count(const lead_t *self);
+// Leases of training in that state.
+uint32_t lead_count(const lead_t *self, lease_state_t state);
+// Leases of evaluation at a pipeline.
+uint32_t lead_evals_count(const lead_t *self, uint32_t pipeline);
+uint64_t lead_rows_left(const lead_t *self);
+// The lowest attempt of training that is open, those of the round left out on demand; else the next
+// one.
+uint64_t lead_floor(const lead_t *self, bool without_round);
+// The attempt numbers of this incarnation begin above.
+uint64_t lead_next_attempt(const lead_t *self);
+
+// lead_close.c
 // Closes a lease: tells the members, returns the range, counts the drop. `lease` is gone
 // afterwards.
 void lead_close(lead_t *self, lease_t *lease, wire_closed_t reason, hx_time_t now, step_out_t *out);
@@ -267,19 +284,9 @@ void lead_close_open(lead_t *self, bool eval, hx_time_t now, step_out_t *out);
 // 0) a part of one is returned, not committed, so that a resume goes on as if there had been no
 // stop.
 void lead_close_partial(lead_t *self, hx_time_t now, step_out_t *out);
+// Closes every lease of training that is not in the round which commits (ksync).
+void lead_close_late(lead_t *self, hx_time_t now, step_out_t *out);
 void lead_deadlines(lead_t *self, hx_time_t now, step_out_t *out);
-void lead_send_outcome(lead_t *self, const lease_t *lease, uint64_t version, step_out_t *out);
-uint32_t lead_live_count(const lead_t *self);
-// Leases of training in that state.
-uint32_t lead_count(const lead_t *self, lease_state_t state);
-// Leases of evaluation at a pipeline.
-uint32_t lead_evals_count(const lead_t *self, uint32_t pipeline);
-uint64_t lead_rows_left(const lead_t *self);
-// The lowest attempt of training that is open, those of the round left out on demand; else the next
-// one.
-uint64_t lead_floor(const lead_t *self, bool without_round);
-// The attempt numbers of this incarnation begin above.
-uint64_t lead_next_attempt(const lead_t *self);
 
 // lead_round.c
 // Asks the policy; closes the round if it says so. True if it did.

@@ -300,7 +300,7 @@ static void fill_record(lead_t *self, record_t *record)
     record->snapshot = !self->pin.active && (record->final || self->save_due || self->eval_due);
 }
 
-static void decide(lead_t *self, step_out_t *out)
+static void decide(lead_t *self, hx_time_t now, step_out_t *out)
 {
     lead_round_t *const round = &self->round;
     record_t *const record = &round->record;
@@ -312,6 +312,9 @@ static void decide(lead_t *self, step_out_t *out)
         const round_member_t *const member = &record->members[at];
         cursor_commit(&self->cursor,
                       (row_range_t){member->row_first, member->row_first + member->rows});
+    }
+    if (self->conf.ssaw.cancel_late) {
+        lead_close_late(self, now, out);
     }
     fill_record(self, record);
     blob_release(&round->payload);
@@ -351,7 +354,7 @@ static void on_yes(lead_t *self, lead_shard_t *shard, const step_in_t *in, step_
     }
     shard->answered = true;
     if (all_answered(self)) {
-        decide(self, out);
+        decide(self, in->now, out);
     }
 }
 

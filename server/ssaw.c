@@ -39,7 +39,12 @@ ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
         conf.quorum_rows = batch_rows;
         conf.staleness = 0;
         break;
+    case CONF_MODE_KSYNC:
+        conf.quorum_rows = quorum_of(0.75, batch_rows);
+        conf.cancel_late = true;
+        break;
     case CONF_MODE_SSP:
+    case CONF_MODE_WSP:
         conf.run_ahead = staleness;
         conf.gate = staleness;
         break;
@@ -47,6 +52,7 @@ ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
         conf.run_ahead = SSAW_RUN_AHEAD_ANY;
         break;
     case CONF_MODE_SOFTSYNC:
+        conf.quorum_rows = quorum_of(0.5, batch_rows);
         conf.run_ahead = 1;
         conf.weighting = CONF_WEIGHTING_INVERSE;
         break;
@@ -78,6 +84,7 @@ ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t 
         .run_ahead = sync->run_ahead,
         .staleness = sync->lag_max,
         .gate = sync->gate,
+        .cancel_late = sync->cancel_late,
         .grace = sync->grace,
         .weighting = sync->weighting,
         .alpha = sync->alpha,
@@ -168,7 +175,7 @@ uint64_t ssaw_may_grant(const ssaw_conf_t *conf, const ssaw_view_t *view, uint32
     if (conf->run_ahead == SSAW_RUN_AHEAD_ANY) {
         return own->in_flight < SSAW_IN_FLIGHT_MAX ? UINT64_MAX : 0;
     }
-    const bool strict = conf->staleness == 0;
+    const bool strict = conf->staleness == 0 || conf->cancel_late;
     const bool full = own->outstanding > conf->run_ahead;
     if (strict ? view->prepare_out : full && (view->prepare_out || own->in_flight > 0)) {
         return 0;
@@ -183,7 +190,7 @@ uint64_t ssaw_may_grant(const ssaw_conf_t *conf, const ssaw_view_t *view, uint32
     if (!strict) {
         return UINT64_MAX;
     }
-    // With staleness 0 everything granted since the last commit is announced or in flight.
+    // Everything granted since the last commit is announced or in flight.
     return rows < conf->batch_rows ? conf->batch_rows - rows : 0;
 }
 

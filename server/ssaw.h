@@ -27,8 +27,9 @@ typedef struct {
     uint64_t quorum_rows;   // No round closes with less announced; SSAW_QUORUM_ONE: any one.
     uint32_t run_ahead;     // Leases that a pipeline may hold beyond the one that it computes.
     uint32_t staleness;     // Largest lag of a committed contribution.
-    uint32_t gate;          // Steps that a pipeline may be ahead of the slowest one alive (ssp).
-    double grace;           // How long a round waits once it has its quorum, in mean step times.
+    uint32_t gate;     // Steps that a pipeline may be ahead of the slowest one alive (ssp, wsp).
+    bool cancel_late;  // What is not in a round is closed when that commits (ksync).
+    double grace;      // How long a round waits once it has its quorum, in mean step times.
     conf_weighting_t weighting;
     double alpha;          // Of poly, exp and hinge.
     double mass_exponent;  // p: the step size grows with the round's mass to this power.
@@ -76,7 +77,7 @@ typedef enum {
 } ssaw_verdict_t;
 
 // The preset of a mode, with `batch_rows` = N and rows of `context` tokens. `staleness` is s of ssp
-// (others ignore it). ksync, wsp and local are no values of this rule: not for them.
+// and D of wsp (others ignore it). local is no value of this rule: not for it.
 ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
                         uint32_t staleness);
 // What the `sync` section of a checked configuration says.

@@ -59,6 +59,28 @@ Test(conf_check, a_mode_means_its_numbers)
     cr_expect_eq(conf.sync.run_ahead, 1, "free in asp");
     conf_destroy(&conf);
 
+    accept("sync\n    mode = softsync\n", NULL, &conf);
+    cr_assert_eq(conf.sync.quorum, 0.5);
+    cr_assert_eq(conf.sync.lag_max, CONF_UNBOUNDED);
+    cr_assert_eq(conf.sync.weighting, CONF_WEIGHTING_INVERSE);
+    conf_destroy(&conf);
+    accept("sync\n    mode = ksync\n", NULL, &conf);
+    cr_assert_eq(conf.sync.quorum, 0.75);
+    cr_assert_eq(conf.sync.run_ahead, 0);
+    cr_assert(conf.sync.cancel_late);
+    conf_destroy(&conf);
+    accept("sync\n    mode = ksync\n    quorum = 0.9\n", NULL, &conf);
+    cr_assert_eq(conf.sync.quorum, 0.9, "a fraction of one's own");
+    conf_destroy(&conf);
+    accept("sync\n    mode = eager\n", NULL, &conf);
+    cr_assert_eq(conf.sync.weighting, CONF_WEIGHTING_CONST);
+    cr_assert_eq(conf.sync.grace, 0);
+    conf_destroy(&conf);
+    accept("sync\n    mode = wsp\n    staleness = 2\n", NULL, &conf);
+    cr_assert_eq(conf.sync.gate, 2);
+    cr_assert_eq(conf.sync.run_ahead, 2);
+    cr_assert_eq(conf.sync.lag_max, CONF_UNBOUNDED);
+    conf_destroy(&conf);
     accept("sync\n    mode = ssp\n    staleness = 3\n", NULL, &conf);
     cr_expect_eq(conf.sync.quorum, CONF_QUORUM_ONE);
     cr_expect_eq(conf.sync.gate, 3);
@@ -85,6 +107,12 @@ Test(conf_check, the_stronger_source_wins_over_what_a_mode_means)
     accept("sync\n    mode = bsp\n    staleness = 0\n    quorum = 1\n", NULL, &conf);
     conf_destroy(&conf);
     refuse("sync\n    mode = ssp\n    staleness = none\n", NULL, SETS("ssp needs a bound"));
+    refuse("sync\n    mode = wsp\n    staleness = none\n", NULL,
+           SETS("wsp needs a bound", "waves"));
+    refuse("sync\n    mode = ksync\n    staleness = 3\n", NULL,
+           SETS("sync.staleness", "sync.mode = ksync means none"));
+    refuse("sync\n    mode = eager\n    weighting = poly\n", NULL,
+           SETS("sync.weighting", "sync.mode = eager means const"));
 }
 
 Test(conf_check, a_goal_in_time_takes_the_place_of_the_default_goal)

@@ -100,6 +100,44 @@ Test(lead_laws, laws_hold_in_asp)
     try_mode(CONF_MODE_ASP, "asp");
 }
 
+Test(lead_laws, laws_hold_in_softsync)
+{
+    try_mode(CONF_MODE_SOFTSYNC, "softsync");
+}
+
+Test(lead_laws, laws_hold_in_eager)
+{
+    try_mode(CONF_MODE_EAGER, "eager");
+}
+
+Test(lead_laws, laws_hold_in_wsp)
+{
+    try_mode(CONF_MODE_WSP, "wsp");
+}
+
+Test(lead_laws, laws_hold_in_ksync)
+{
+    try_mode(CONF_MODE_KSYNC, "ksync");
+}
+
+// By its definition: no contribution is stale, and who is late has computed for nothing.
+Test(lead_laws, ksync_has_no_lag_and_cancels_the_slow)
+{
+    lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_KSYNC, 16, WORLD_CONTEXT, 0), 400);
+    conf.pipelines = 4;
+    for (uint32_t at = 0; at < 4; at++) {
+        conf.rows[at] = 4;
+        conf.row_time[at] = at == 3 ? HX_MS(60) : HX_MS(10);
+    }
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+    goes_well(report, 400);
+    cr_assert_eq(report->lag_max, 0);
+    cr_assert_gt(report->view.dropped, 20, "the slow one is cancelled in nearly every round");
+    cr_assert_lt(report->ended_at, HX_SEC(3), "at the speed of the others");
+    lead_world_destroy(&world);
+}
+
 Test(lead_laws, laws_hold_in_ssaw)
 {
     try_mode(CONF_MODE_SSAW, "ssaw");

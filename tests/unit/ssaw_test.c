@@ -84,6 +84,49 @@ Test(ssaw, presets_are_values_of_one_rule)
     const ssaw_conf_t asp = ssaw_preset(CONF_MODE_ASP, 24, CONTEXT, 0);
     cr_assert_eq(asp.run_ahead, SSAW_RUN_AHEAD_ANY);
     cr_assert_eq(asp.gate, SSAW_GATE_NONE);
+    const ssaw_conf_t wsp = ssaw_preset(CONF_MODE_WSP, 24, CONTEXT, 2);
+    cr_assert_eq(wsp.gate, 2);
+    cr_assert_eq(wsp.run_ahead, 2);
+    const ssaw_conf_t softsync = ssaw_preset(CONF_MODE_SOFTSYNC, 24, CONTEXT, 0);
+    cr_assert_eq(softsync.quorum_rows, 12);
+    cr_assert_eq(softsync.staleness, SSAW_LAG_UNBOUNDED);
+    cr_assert_eq(ssaw_lambda(&softsync, 4), 0.25);
+    const ssaw_conf_t eager = ssaw_preset(CONF_MODE_EAGER, 24, CONTEXT, 0);
+    cr_assert_eq(eager.quorum_rows, 12);
+    cr_assert_eq(eager.run_ahead, 1);
+    cr_assert_eq(ssaw_lambda(&eager, 4), 1);
+    const ssaw_conf_t ksync = ssaw_preset(CONF_MODE_KSYNC, 24, CONTEXT, 0);
+    cr_assert_eq(ksync.quorum_rows, 18);
+    cr_assert(ksync.cancel_late);
+    cr_assert_not(bsp.cancel_late || ssaw.cancel_late || eager.cancel_late);
+}
+
+// Dutta et al. 2018: of R gradients of one version the first K make the step, and all begin anew.
+Test(ssaw, ksync_commits_at_the_quorum_and_grants_to_all_at_once)
+{
+    const ssaw_conf_t conf = ssaw_preset(CONF_MODE_KSYNC, 24, CONTEXT, 0);
+    scene_t scene;
+    scene_init(&scene);
+    for (uint32_t at = 0; at < PIPELINES; at++) {
+        cr_assert_gt(ssaw_may_grant(&conf, &scene.view, at), 0);
+        in_flight(&scene, at, 10);
+        cr_assert_eq(ssaw_may_grant(&conf, &scene.view, at), 0, "one each");
+    }
+    scene.pipelines[0].in_flight = 0;
+    scene.pipelines[0].in_flight_rows = 0;
+    announced(&scene, 0, 10, 1);
+    scene.pipelines[0].outstanding = 1;
+    cr_assert_eq(ask(&conf, &scene, 3), SSAW_WAIT_QUORUM);
+    cr_assert_eq(ssaw_may_grant(&conf, &scene.view, 0), 0, "nobody is ahead");
+    scene.pipelines[1].in_flight = 0;
+    scene.pipelines[1].in_flight_rows = 0;
+    announced(&scene, 1, 10, 2);
+    scene.pipelines[1].outstanding = 1;
+    cr_assert_eq(ask(&conf, &scene, 3), SSAW_WAIT_QUORUM, "16 of the 18 rows");
+    scene.contributions[1].rows = 10;
+    cr_assert_eq(ask(&conf, &scene, 3), SSAW_COMMIT, "the third is not waited for");
+    scene.view.prepare_out = true;
+    cr_assert_eq(ssaw_may_grant(&conf, &scene.view, 0), 0, "not before the version is there");
 }
 
 Test(ssaw, ssaw_with_strict_values_is_bsp)
