@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "bench/bench_learn.h"
 #include "bench/sim_cluster.h"
 #include "net/options.h"
 
@@ -47,27 +48,53 @@ static void run_seed(uint64_t seed, sums_t *sums, json_t *faults)
 
 int bench_sim(int argc, char **argv)
 {
-    uint64_t seeds = 1000, first = 1;
-    bool json = false;
+    uint64_t seeds = 0, first = 1;
+    bool json = false, learn = false;
+    bench_learn_args_t learning = {0};
     const option_t list[] = {
-        {"seeds", 0, OPTION_LONG, "N", "how many random clusters to run (1000)", &seeds},
+        {"seeds", 0, OPTION_LONG, "N", "random clusters to run (1000); seeds of --learn (3)",
+         &seeds},
         {"first", 0, OPTION_LONG, "SEED", "the first seed (1)", &first},
+        {"learn", 0, OPTION_FLAG, NULL, "real gradients: modes against each other", &learn},
+        {"modes", 0, OPTION_TEXT, "LIST",
+         "of --learn: names, each with :KEY=VALUE as it likes (all but local)", &learning.modes},
+        {"cluster", 0, OPTION_TEXT, "NAME", "of --learn: a unequal and noisy, b noisy, c quiet (a)",
+         &learning.cluster},
+        {"rates", 0, OPTION_TEXT, "LIST", "learning rates that each mode tries (0.002,0.004,0.008)",
+         &learning.rates},
+        {"seconds", 0, OPTION_REAL, "S", "virtual, of each run of --learn (100)",
+         &learning.seconds},
+        {"data", 0, OPTION_TEXT, "FILE", "text to learn (data/kjv.txt)", &learning.data},
+        {"svg", 0, OPTION_TEXT, "FILE", "plot of the loss of --learn", &learning.svg},
         {"json", 0, OPTION_FLAG, NULL, "one object on standard output", &json},
     };
     const options_spec_t spec = {
         .program = "harmony-bench sim",
         .summary = "Runs the daemons' own roles in virtual time over a virtual network, one random "
-                   "cluster a seed, and checks the laws of the protocol after every commit.",
+                   "cluster a seed, and checks the laws of the protocol after every commit. With "
+                   "--learn tensors are real: synchronisation modes train a small model on the "
+                   "same devices for the same virtual time, each with the best learning rate of a "
+                   "grid, and the loss is exact and repeatable.",
         .operands = "",
         .options = list,
         .options_count = HX_COUNT(list),
         .examples =
-            "  harmony-bench sim --seeds 10000\n  harmony-bench sim --first 4711 --seeds 1\n",
+            "  harmony-bench sim --seeds 10000\n  harmony-bench sim --first 4711 --seeds 1\n"
+            "  harmony-bench sim --learn --cluster a --svg loss.svg\n"
+            "  harmony-bench sim --learn --modes bsp,ssaw,ssaw:quorum=0.75:run_ahead=0\n",
     };
     options_t options;
     if (!options_parse(&spec, argc, argv, &options)) {
         return options.status;
     }
+    if (learn) {
+        learning.json = json;
+        learning.seeds = (uint32_t)HX_MIN(seeds, UINT32_MAX);
+        const int status = bench_learn(&learning);
+        options_destroy(&options);
+        return status;
+    }
+    seeds = seeds > 0 ? seeds : 1000;
     sums_t sums = {0};
     json_t *const faults = json_array();
     const double start = bench_now();

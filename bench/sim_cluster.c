@@ -62,6 +62,10 @@ struct sim_cluster {
     sched_expected_t expected_workers[SIM_WORKERS_MAX];
     laws_t laws;
     sim_report_t report;
+    sim_learn_t *learn;      // NULL: tensors are virtual.
+    hx_time_t began_at;      // The first grant; HX_TIME_NEVER: not yet.
+    hx_time_t committed_at;  // The newest COMMIT.
+    double busy_at;          // What workers had computed at the first grant.
 };
 
 static void broken(sim_cluster_t *self, const char *format, ...) HX_PRINTF(2, 3);
@@ -79,7 +83,15 @@ static void broken(sim_cluster_t *self, const char *format, ...)
 
 static optim_schedule_t schedule_of(const sim_cluster_conf_t *conf)
 {
+    if (conf->learn) {
+        return conf->schedule;
+    }
     return (optim_schedule_t){.lr = 1e-3, .lr_final_ratio = 0.1, .total_tokens = conf->tokens};
+}
+
+static double clip_of(const sim_cluster_conf_t *conf)
+{
+    return conf->learn ? conf->clip : CLIP;
 }
 
 static void mark_rows(sim_cluster_t *self, uint64_t first, uint64_t end)
@@ -144,7 +156,7 @@ static void check_record(sim_cluster_t *self, const record_t *record)
     const optim_schedule_t schedule = schedule_of(&self->conf);
     const commit_laws_t rules = {.ssaw = &self->conf.ssaw,
                                  .schedule = &schedule,
-                                 .clip = CLIP,
+                                 .clip = clip_of(&self->conf),
                                  .context = self->conf.model.context};
     char text[160];
     if (!commit_laws_hold(&rules, &laws->last, record, text, sizeof text)) {
@@ -164,7 +176,18 @@ static void check_record(sim_cluster_t *self, const record_t *record)
     }
 }
 
-static void on_commit(sim_cluster_t *self, const step_send_t *send)
+// All shards are at the version of the newest COMMIT, or at 0.
+static void note_version(sim_cluster_t *self, bool last)
+{
+    const record_t *const record = &self->laws.last;
+    if (self->learn) {
+        const hx_time_t since = record->version > 0 ? self->committed_at : self->began_at;
+        sim_learn_version(self->learn, (double)(since - self->began_at) / 1e9, record->tokens,
+                          record->version, last);
+    }
+}
+
+static void on_commit(sim_cluster_t *self, const step_send_t *send, hx_time_t now)
 {
     record_t record = {0};
     if (payload_record_decode(send->blob, &record) != HX_OK ||
@@ -173,11 +196,13 @@ static void on_commit(sim_cluster_t *self, const step_send_t *send)
         record_destroy(&record);
         return;
     }
+    note_version(self, false);  // The one before: all shards are at it.
     check_record(self, &record);
     count_members(self, &record);
     check_books(self, &record);
     record_destroy(&self->laws.last);
     self->laws.last = record;
+    self->committed_at = now;
 }
 
 static double sum_of(const blob_t *blob)
@@ -194,13 +219,25 @@ static double sum_of(const blob_t *blob)
     return sum;
 }
 
+static double busy_of(const sim_cluster_t *self)
+{
+    double busy = 0;
+    for (uint32_t at = 0; at < self->nodes_count; at++) {
+        busy += self->nodes[at].kind == OWN_WORKER ? self->nodes[at].work.busy : 0;
+    }
+    return busy;
+}
+
 static void look(void *looker, hx_time_t now, node_id_t from, const step_send_t *send)
 {
     sim_cluster_t *const self = looker;
     laws_t *const laws = &self->laws;
-    (void)now;
     if (send->msg.kind == WIRE_COMMIT && send->msg.version > laws->last.version) {
-        on_commit(self, send);
+        on_commit(self, send, now);
+    }
+    if (send->msg.kind == WIRE_GRANT && self->began_at == HX_TIME_NEVER) {
+        self->began_at = now;
+        self->busy_at = busy_of(self);
     }
     for (uint32_t at = 0; at < laws->shards_count; at++) {
         shard_t *const shard = &laws->shards[at];
@@ -224,6 +261,9 @@ static own_t *add(sim_cluster_t *self, own_kind_t kind, node_id_t id)
         .jitter = self->conf.jitter,
         .hiccup_chance = self->conf.hiccup_chance,
         .hiccup_factor = self->conf.hiccup_factor,
+        .phase_gap = kind == OWN_WORKER ? self->conf.phase_gap : 0,
+        .phase_length = self->conf.phase_length,
+        .phase_factor = self->conf.phase_factor,
         .blanks = self->conf.blanks,
         .nonfinite = self->conf.nonfinite,
         .save_failure = self->conf.save_failure,
@@ -271,6 +311,9 @@ static void add_server(sim_cluster_t *self, uint32_t server, hx_rng_t *rng)
         own_t *const own = add(self, OWN_SHARD, made.member.id);
         own->role = ps_shard_new(&made);
         own->work.shard = own->role;
+        if (self->learn) {
+            sim_learn_shard(self->learn, &own->work, BLOCK_SIZE);
+        }
         self->laws.shards[self->laws.shards_count++].id = own->id;
         sim_add(self->sim, made.member.name, own->id, ps_shard_step, own->role, sim_shard_job,
                 &own->work, at);
@@ -281,9 +324,10 @@ static void add_server(sim_cluster_t *self, uint32_t server, hx_rng_t *rng)
         .block_size = BLOCK_SIZE,
         .ssaw = conf->ssaw,
         .schedule = schedule_of(conf),
-        .clip = CLIP,
+        .clip = clip_of(conf),
         .tokens = conf->tokens,
-        .valid_rows = 8,
+        .seconds = conf->seconds,
+        .valid_rows = conf->learn ? 0 : 8,
         .valid_every = conf->valid_every,
         .checkpoint_every = conf->checkpoint_every,
     };
@@ -311,6 +355,9 @@ static void add_worker(sim_cluster_t *self, uint32_t worker, hx_rng_t *rng)
     };
     own_t *const own = add(self, OWN_WORKER, conf.member.id);
     own->work.flops *= self->conf.speeds[worker];
+    if (self->learn) {
+        sim_learn_worker(self->learn, &own->work);
+    }
     own->role = worker_fsm_new(&conf);
     self->workers[worker] = own->id;
     sim_add(self->sim, conf.member.name, own->id, worker_fsm_step, own->role, sim_worker_job,
@@ -357,6 +404,13 @@ sim_cluster_t *sim_cluster_new(const sim_cluster_conf_t *conf)
         HX_ASSERT(false && "a model that cannot be");
     }
     blocks_make(self->model, BLOCK_SIZE, &self->blocks);
+    self->began_at = HX_TIME_NEVER;
+    if (conf->learn) {
+        sim_learn_conf_t learn = *conf->learn;
+        learn.model = self->model;
+        learn.blocks = &self->blocks;
+        self->learn = sim_learn_new(&learn);
+    }
     self->sim = sim_new(&conf->net);
     sim_look(self->sim, look, self);
     hx_rng_t rng = hx_rng_seed(conf->net.seed ^ UINT64_C(0x5bd1e995));
@@ -397,6 +451,7 @@ void sim_cluster_destroy(sim_cluster_t **self_p)
             break;
         }
     }
+    sim_learn_destroy(&self->learn);
     free(self->laws.rows);
     record_destroy(&self->laws.last);
     blocks_destroy(&self->blocks);
@@ -422,11 +477,22 @@ node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server)
     return self->leads[server];
 }
 
+const sim_point_t *sim_cluster_points(const sim_cluster_t *self, uint32_t *count)
+{
+    *count = 0;
+    return self->learn ? sim_learn_points(self->learn, count) : NULL;
+}
+
 void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report)
 {
     const bool ended = sim_run(self->sim, limit);
     sim_report_t *const own = &self->report;
     own->time = sim_now(self->sim);
+    if (own->commits > 0) {
+        note_version(self, true);
+        own->training = (double)(self->committed_at - self->began_at) / 1e9;
+        own->idle = 1 - (busy_of(self) - self->busy_at) / (own->training * self->conf.workers);
+    }
     own->messages = sim_messages(self->sim);
     own->trace_hash = sim_trace_hash(self->sim);
     const char *reason = "";

@@ -5,6 +5,7 @@
 #define SIM_CLUSTER_H
 
 #include "bench/sim.h"
+#include "bench/sim_learn.h"
 #include "server/lead.h"
 
 #define SIM_WORKERS_MAX 64u
@@ -21,15 +22,23 @@ typedef struct {
     double jitter;
     double hiccup_chance;
     double hiccup_factor;
+    double phase_gap;  // Of workers, each by itself: as in sim_work_t.
+    double phase_length;
+    double phase_factor;
     uint32_t blanks;      // Tokens of each row that have no target.
     double nonfinite;     // Chance that a gradient part is not finite.
     double save_failure;  // Chance that a checkpoint cannot be written.
     uint32_t sites;       // Workers and servers are dealt to them in turn; at least 1.
     uint32_t pipelines;   // 0: as the planner likes.
     uint32_t microbatch;
-    uint64_t tokens;  // Goal.
+    uint64_t tokens;  // Goal,
+    double seconds;   // or this, virtual; 0: none.
     uint32_t checkpoint_every;
     uint32_t valid_every;
+    // Real tensors, of `seed` and these; NULL: virtual ones. Model and blocks are filled in.
+    const sim_learn_conf_t *learn;
+    optim_schedule_t schedule;  // With `learn`.
+    double clip;                // With `learn`.
 } sim_cluster_conf_t;
 
 // What the checker saw of a run.
@@ -41,7 +50,9 @@ typedef struct {
     uint64_t lag_sum;
     uint64_t contributions;
     uint64_t dropped;
-    hx_time_t time;  // Virtual.
+    hx_time_t time;   // Virtual.
+    double training;  // Seconds of it from the first grant to the last commit,
+    double idle;      // and the part of them that workers did not compute.
     uint64_t messages;
     uint64_t trace_hash;
     int status;        // Of the scheduler.
@@ -59,6 +70,9 @@ void sim_cluster_destroy(sim_cluster_t **self);
 sim_t *sim_cluster_sim(sim_cluster_t *self);
 node_id_t sim_cluster_worker(const sim_cluster_t *self, uint32_t worker);
 node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server);
+
+// Evaluations of a run with real tensors; they live as long as the cluster.
+const sim_point_t *sim_cluster_points(const sim_cluster_t *self, uint32_t *count);
 
 // Runs to the end, or until `limit` of virtual time, and says what happened. Laws that are checked
 // as the run goes on:

@@ -2,6 +2,7 @@
 
 #include "bench/sim_jobs.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "net/payload.h"
@@ -10,6 +11,25 @@
 
 #define MEMORY_RATE 4e9  // Bytes a second that a copy or an optimizer step moves.
 #define DISK_RATE 2e8
+
+// Seconds of computing as they become through the device's slow phases.
+static double through_phases(sim_work_t *self, hx_rng_t *rng, double seconds)
+{
+    double time = 0;
+    while (self->phase_gap > 0 && seconds > 0) {
+        if (self->phase_left <= 0) {
+            self->slow = self->phases++ > 0 && !self->slow;
+            const double mean = self->slow ? self->phase_length : self->phase_gap;
+            self->phase_left = 1e-6 - mean * log(1 - hx_rng_unit(rng));
+        }
+        const double factor = self->slow ? self->phase_factor : 1;
+        const double part = fmin(seconds * factor, self->phase_left);
+        time += part;
+        seconds -= part / factor;
+        self->phase_left -= part;
+    }
+    return time + seconds;
+}
 
 // Seconds to virtual time, with this device's noise.
 static hx_time_t noisy(const sim_work_t *self, hx_rng_t *rng, double seconds)
@@ -63,6 +83,7 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
     sim_work_t *const self = worker;
     const uint32_t context = model_conf(self->model)->context;
     double seconds = 1e-6;
+    hx_err_t err = HX_OK;
     switch ((worker_job_kind_t)job->kind) {
     case WORKER_JOB_PROFILE:
         seconds = 0.1;
@@ -100,8 +121,13 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
     case WORKER_JOB_DROP:
         break;
     }
-    *duration = noisy(self, rng, seconds);
-    return HX_OK;
+    if (self->run && job->kind != WORKER_JOB_PROFILE) {
+        blob_release(result);
+        err = self->run(self->jobs, job, result);
+    }
+    *duration = noisy(self, rng, through_phases(self, rng, seconds));
+    self->busy += (double)*duration / 1e9;
+    return err;
 }
 
 static blob_t *votes(const sim_work_t *self, hx_rng_t *rng)
@@ -121,6 +147,7 @@ hx_err_t sim_shard_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t 
 {
     const sim_work_t *const self = worker;
     double bytes = (double)blob_size(job->blob);
+    hx_err_t err = HX_OK;
     switch ((shard_job_t)job->kind) {
     case SHARD_JOB_HOLD:
         if (hx_rng_unit(rng) < self->nonfinite) {
@@ -145,8 +172,12 @@ hx_err_t sim_shard_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t 
     case SHARD_JOB_UNPIN:
         break;
     }
+    if (self->run) {
+        blob_release(result);
+        err = self->run(self->jobs, job, result);
+    }
     *duration = noisy(self, rng, bytes / MEMORY_RATE);
-    return HX_OK;
+    return err;
 }
 
 hx_err_t sim_keeper_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t *rng,

@@ -1,8 +1,8 @@
 // sim_jobs - how long the roles' jobs take in the simulator, and what they give back.
 //
 // Tensors are virtual blobs (a size without bytes); control data (profiles, votes) are real bytes,
-// so the roles run as they do in a daemon. Times are drawn around a speed, with jitter and rare
-// hiccups.
+// so the roles run as they do in a daemon; unless the work has real jobs (bench/sim_learn.h). Times
+// are drawn around a speed, with jitter, rare hiccups and phases in which a device is slow.
 
 #ifndef SIM_JOBS_H
 #define SIM_JOBS_H
@@ -11,13 +11,25 @@
 #include "model/blocks.h"
 #include "server/ps_shard.h"
 
+// Runs a job for real, in no virtual time.
+typedef hx_err_t sim_real_fn(void *jobs, step_job_t *job, blob_t **result);
+
 typedef struct {
     const model_t *model;
     const blocks_t *blocks;
+    sim_real_fn *run;  // NULL: tensors are virtual.
+    void *jobs;
     double flops;             // Per second.
     double jitter;            // A job takes 1 + jitter x (0..1) times its time.
     double hiccup_chance;     // Chance that a job takes
     double hiccup_factor;     // this many times its time.
+    double phase_gap;         // Workers: mean seconds of computing between slow phases (0: none),
+    double phase_length;      // mean seconds of one,
+    double phase_factor;      // in which all takes so many times its time.
+    uint64_t phases;          // Begun so far, slow and others.
+    bool slow;                // In such a phase now,
+    double phase_left;        // for so many seconds of computing.
+    double busy;              // Workers: seconds computed so far.
     uint32_t blanks;          // Tokens of each row that have no target.
     double nonfinite;         // Chance that a part holds a value that is not finite.
     double save_failure;      // Chance that a checkpoint cannot be written.

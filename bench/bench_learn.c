@@ -1,0 +1,496 @@
+// bench_learn - see the header.
+//
+// Every mode has the same devices, the same virtual time and the same number of tries: with the
+// first seed each learning rate of the grid, with the other seeds the best of them.
+
+#include "bench/bench_learn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "bench/learn_mode.h"
+#include "bench/plot.h"
+#include "bench/sim_cluster.h"
+#include "net/options.h"
+
+#define RATES_MAX 8u
+#define SEEDS_MAX 16u
+#define ROWS 48u
+#define WORKERS 6u
+#define VALID_ROWS 64u
+#define POINTS 40.0        // Evaluations of a run, about.
+#define BATCH_SECONDS 0.5  // What all devices together need for a global batch.
+#define WARM_BATCHES 10u
+#define LIMIT HX_SEC(100000)
+
+// Devices and lines.
+typedef struct {
+    const char *name;
+    const char *what;
+    double speeds[WORKERS];
+    hx_time_t latency_min, latency_max;
+    double bandwidth;
+    double jitter;
+    double phase_gap, phase_length, phase_factor;
+} cluster_t;
+
+static const cluster_t CLUSTERS[] = {
+    {"a",
+     "speeds 4:4:2:2:1:1, 20 to 60 ms and 12.5 MB/s between nodes, phases of 2 s 4x slow "
+     "every 6 s, 10 % jitter",
+     {4, 4, 2, 2, 1, 1},
+     HX_MS(20),
+     HX_MS(60),
+     12.5e6,
+     0.1,
+     6,
+     2,
+     4},
+    {"b",
+     "equal speeds, 1 ms, phases of 2 s 4x slow every 6 s, 10 % jitter",
+     {1, 1, 1, 1, 1, 1},
+     HX_MS(1),
+     HX_MS(1),
+     1e9,
+     0.1,
+     6,
+     2,
+     4},
+    {"c", "equal speeds, 1 ms, no noise", {1, 1, 1, 1, 1, 1}, HX_MS(1), HX_MS(1), 1e9, 0, 0, 0, 1},
+};
+
+// One run.
+typedef struct {
+    sim_report_t report;
+    sim_point_t *points;
+    uint32_t count;
+    double rate;
+    double loss;  // At its end.
+} run_t;
+
+typedef struct {
+    const learn_mode_t *mode;
+    run_t runs[SEEDS_MAX];    // With the best rate.
+    double tried[RATES_MAX];  // The first seed's loss at its end, by rate.
+    double rate;
+} result_t;
+
+typedef struct {
+    const bench_learn_args_t *args;
+    const cluster_t *cluster;
+    learn_mode_t modes[LEARN_MODES_MAX];
+    uint32_t modes_count;
+    double rates[RATES_MAX];
+    uint32_t rates_count;
+    uint32_t seeds;
+    double seconds;
+    data_t *data;
+    result_t results[LEARN_MODES_MAX];
+    uint32_t done;  // Runs.
+    double started;
+} bench_t;
+
+static model_conf_t model_of(void)
+{
+    model_conf_t conf = model_conf_default();
+    conf.layers = 1;
+    conf.heads = 2;
+    conf.channels = 32;
+    conf.context = 32;
+    conf.vocab = 256;
+    return conf;
+}
+
+// Flops a second of a device of speed 1, so that all together take BATCH_SECONDS for a batch.
+static double flops_of(const cluster_t *cluster)
+{
+    const model_conf_t conf = model_of();
+    model_t *model = NULL;
+    double flops = 0, speeds = 0;
+    if (model_open(&conf, &model, NULL) != HX_OK) {
+        HX_ASSERT(false && "the bench's own model");
+    }
+    for (uint32_t layer = 0; layer < model_layers_count(model); layer++) {
+        const model_layer_t *const at = model_layer(model, layer);
+        flops += at->forward_flops + at->backward_flops;
+    }
+    for (uint32_t worker = 0; worker < WORKERS; worker++) {
+        speeds += cluster->speeds[worker];
+    }
+    model_destroy(&model);
+    return flops * ROWS / BATCH_SECONDS / speeds;
+}
+
+static sim_cluster_conf_t conf_of(const bench_t *self, const learn_mode_t *mode, uint64_t seed,
+                                  double rate)
+{
+    const cluster_t *const cluster = self->cluster;
+    sim_cluster_conf_t conf = {
+        .net = {.seed = seed,
+                .latency_min = cluster->latency_min,
+                .latency_max = cluster->latency_max,
+                .bandwidth = cluster->bandwidth,
+                .dead_after = HX_SEC(60),
+                .trace_level = STEP_ERROR},
+        .model = model_of(),
+        .ssaw = mode->ssaw,
+        .servers = 1,
+        .shards = 1,
+        .workers = WORKERS,
+        .pipelines = WORKERS,
+        .flops = flops_of(cluster),
+        .jitter = cluster->jitter,
+        .hiccup_factor = 1,
+        .phase_gap = cluster->phase_gap,
+        .phase_length = cluster->phase_length,
+        .phase_factor = cluster->phase_factor,
+        .sites = 1,
+        .microbatch = 2,
+        .seconds = self->seconds,
+        .clip = 1,
+        .schedule = {.lr = rate,
+                     .lr_final_ratio = 1,
+                     .warmup_tokens = (uint64_t)WARM_BATCHES * mode->ssaw.batch_tokens},
+    };
+    memcpy(conf.speeds, cluster->speeds, sizeof cluster->speeds);
+    return conf;
+}
+
+static int run_one(bench_t *self, const learn_mode_t *mode, uint64_t seed, double rate, run_t *out)
+{
+    const double tokens = self->seconds / BATCH_SECONDS * (double)mode->ssaw.batch_tokens;
+    const sim_learn_conf_t learn = {.data = self->data,
+                                    .optim = optim_conf_default(OPTIM_ADAMW),
+                                    .seed = seed,
+                                    .valid_rows = VALID_ROWS,
+                                    .valid_tokens = (uint64_t)(tokens / POINTS) + 1};
+    sim_cluster_conf_t conf = conf_of(self, mode, seed, rate);
+    conf.learn = &learn;
+    sim_cluster_t *cluster = sim_cluster_new(&conf);
+    *out = (run_t){.rate = rate};
+    sim_cluster_run(cluster, LIMIT, &out->report);
+    const sim_point_t *const points = sim_cluster_points(cluster, &out->count);
+    out->points = hx_new(out->count + 1, sizeof *out->points);
+    memcpy(out->points, points, out->count * sizeof *points);
+    out->loss = out->count > 0 ? out->points[out->count - 1].loss : INFINITY;
+    sim_cluster_destroy(&cluster);
+    if (out->report.broken[0]) {
+        fprintf(stderr, "harmony-bench sim: %s, seed %llu: %s\n", mode->name,
+                (unsigned long long)seed, out->report.broken);
+        return EXIT_FAILED;
+    }
+    const uint32_t all = self->modes_count * (self->rates_count + self->seeds - 1);
+    const double spent = bench_now() - self->started;
+    self->done++;
+    fprintf(stderr,
+            "%u of %u: %s, seed %llu, rate %g: loss %.4f after %.0f k tokens; %.0f s left\n",
+            self->done, all, mode->name, (unsigned long long)seed, rate, out->loss,
+            (double)out->report.tokens / 1e3, spent / self->done * (all - self->done));
+    return EXIT_DONE;
+}
+
+// A run that diverged is the worst of all.
+static double loss_of(const run_t *run)
+{
+    return isfinite(run->loss) && run->report.status == 0 ? run->loss : INFINITY;
+}
+
+static int run_mode(bench_t *self, uint32_t index)
+{
+    result_t *const result = &self->results[index];
+    result->mode = &self->modes[index];
+    int status = EXIT_DONE;
+    for (uint32_t at = 0; at < self->rates_count && status == EXIT_DONE; at++) {
+        run_t run;
+        status = run_one(self, result->mode, 1, self->rates[at], &run);
+        result->tried[at] = loss_of(&run);
+        if (at == 0 || loss_of(&run) < loss_of(&result->runs[0])) {
+            free(result->runs[0].points);
+            result->runs[0] = run;
+        } else {
+            free(run.points);
+        }
+    }
+    result->rate = result->runs[0].rate;
+    for (uint32_t seed = 1; seed < self->seeds && status == EXIT_DONE; seed++) {
+        status = run_one(self, result->mode, seed + 1, result->rate, &result->runs[seed]);
+    }
+    return status;
+}
+
+// --- what came of it ---
+
+// Of a value over the seeds.
+typedef struct {
+    double mean, spread;  // Spread: half of the range.
+} over_t;
+
+static over_t over(const double *values, uint32_t count)
+{
+    double sum = 0, low = INFINITY, high = -INFINITY;
+    for (uint32_t at = 0; at < count; at++) {
+        sum += values[at];
+        low = fmin(low, values[at]);
+        high = fmax(high, values[at]);
+    }
+    return (over_t){sum / count, (high - low) / 2};
+}
+
+static over_t loss_over(const bench_t *self, const result_t *result)
+{
+    double values[SEEDS_MAX];
+    for (uint32_t seed = 0; seed < self->seeds; seed++) {
+        values[seed] = loss_of(&result->runs[seed]);
+    }
+    return over(values, self->seeds);
+}
+
+// Seconds until the loss is first at most `target`, by straight lines between evaluations;
+// infinity: never.
+static double time_to(const run_t *run, double target)
+{
+    for (uint32_t at = 0; at < run->count; at++) {
+        const sim_point_t *const point = &run->points[at];
+        if (point->loss <= target) {
+            if (at == 0) {
+                return point->seconds;
+            }
+            const sim_point_t *const before = point - 1;
+            const double part = (before->loss - target) / (before->loss - point->loss);
+            return before->seconds + part * (point->seconds - before->seconds);
+        }
+    }
+    return INFINITY;
+}
+
+static double time_over(const bench_t *self, const result_t *result, double target)
+{
+    double sum = 0;
+    for (uint32_t seed = 0; seed < self->seeds; seed++) {
+        sum += time_to(&result->runs[seed], target);
+    }
+    return sum / self->seeds;
+}
+
+// The loss that the modes race to: the mean final one of the first mode.
+static double target_of(const bench_t *self)
+{
+    return loss_over(self, &self->results[0]).mean;
+}
+
+static double best_of(const bench_t *self)
+{
+    double best = INFINITY;
+    for (uint32_t at = 0; at < self->modes_count; at++) {
+        best = fmin(best, loss_over(self, &self->results[at]).mean);
+    }
+    return best;
+}
+
+static json_t *real_or_null(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *row_of(const bench_t *self, const result_t *result)
+{
+    const over_t loss = loss_over(self, result);
+    const sim_report_t *const report = &result->runs[0].report;
+    json_t *const tried = json_array();
+    for (uint32_t at = 0; at < self->rates_count; at++) {
+        json_array_append_new(tried, real_or_null(result->tried[at]));
+    }
+    const double contributions = (double)HX_MAX(report->contributions, 1u);
+    return json_pack(
+        "{s:s, s:s, s:f, s:o, s:o, s:f, s:o, s:o, s:f, s:f, s:f, s:I, s:I, s:I}", "mode",
+        result->mode->name, "cluster", self->cluster->name, "rate", result->rate, "tried", tried,
+        "loss", real_or_null(loss.mean), "spread", loss.spread, "seconds_to_first",
+        real_or_null(time_over(self, result, target_of(self))), "seconds_to_best",
+        real_or_null(time_over(self, result, best_of(self))), "tokens_per_second",
+        (double)report->tokens / report->training, "idle", report->idle, "lag_mean",
+        (double)report->lag_sum / contributions, "lag_max", (json_int_t)report->lag_max, "commits",
+        (json_int_t)report->commits, "dropped", (json_int_t)report->dropped);
+}
+
+static void print_rates(const bench_t *self)
+{
+    printf("\nloss of the first seed by learning rate:\n%-34s", "");
+    for (uint32_t at = 0; at < self->rates_count; at++) {
+        printf("  %8g", self->rates[at]);
+    }
+    printf("\n");
+    for (uint32_t at = 0; at < self->modes_count; at++) {
+        printf("%-34s", self->results[at].mode->name);
+        for (uint32_t rate = 0; rate < self->rates_count; rate++) {
+            printf("  %8.4f", self->results[at].tried[rate]);
+        }
+        printf("\n");
+    }
+}
+
+static void print_table(const bench_t *self)
+{
+    const double target = target_of(self), best = best_of(self);
+    printf("cluster %s: %s\n%u workers, %.0f virtual seconds, %u seeds; global batch %u rows of %u "
+           "tokens\nto A: seconds to %.4f, the final loss of %s; to B: to %.4f, the best final "
+           "loss\n\n%-34s  %8s  %7s  %6s  %6s  %6s  %8s  %5s  %8s  %7s  %7s\n",
+           self->cluster->name, self->cluster->what, WORKERS, self->seconds, self->seeds, ROWS,
+           model_of().context, target, self->results[0].mode->name, best, "mode", "rate", "loss",
+           "+-", "to A", "to B", "tokens/s", "idle", "lag", "commits", "dropped");
+    for (uint32_t at = 0; at < self->modes_count; at++) {
+        const result_t *const result = &self->results[at];
+        const sim_report_t *const report = &result->runs[0].report;
+        const over_t loss = loss_over(self, result);
+        printf("%-34s  %8g  %7.4f  %6.4f  %6.1f  %6.1f  %8.0f  %5.2f  %4.1f/%3u  %7llu  %7llu\n",
+               result->mode->name, result->rate, loss.mean, loss.spread,
+               time_over(self, result, target), time_over(self, result, best),
+               (double)report->tokens / report->training, report->idle,
+               (double)report->lag_sum / (double)HX_MAX(report->contributions, 1u), report->lag_max,
+               (unsigned long long)report->commits, (unsigned long long)report->dropped);
+    }
+    print_rates(self);
+}
+
+// --- the plot ---
+
+// The curves of the first seed: loss by seconds, tokens and commits.
+static char *draw(const bench_t *self)
+{
+    static const char *const labels[] = {"virtual seconds", "thousand tokens", "commits"};
+    plot_line_t lines[3][LEARN_MODES_MAX];
+    plot_panel_t panels[3];
+    double *values[4][LEARN_MODES_MAX];
+    for (uint32_t mode = 0; mode < self->modes_count; mode++) {
+        const run_t *const run = &self->results[mode].runs[0];
+        for (int axis = 0; axis < 4; axis++) {
+            values[axis][mode] = hx_new(run->count + 1, sizeof(double));
+        }
+        for (uint32_t at = 0; at < run->count; at++) {
+            values[0][mode][at] = run->points[at].seconds;
+            values[1][mode][at] = (double)run->points[at].tokens / 1e3;
+            values[2][mode][at] = (double)run->points[at].commits;
+            values[3][mode][at] = run->points[at].loss;
+        }
+        for (int axis = 0; axis < 3; axis++) {
+            lines[axis][mode] = (plot_line_t){self->modes[mode].name, values[axis][mode],
+                                              values[3][mode], run->count};
+        }
+    }
+    for (int axis = 0; axis < 3; axis++) {
+        panels[axis] = (plot_panel_t){labels[axis], "validation loss, nats per byte", lines[axis],
+                                      self->modes_count};
+    }
+    hx_text_t text = {0};
+    plot_svg(&text, self->cluster->what, panels, 3);
+    for (uint32_t mode = 0; mode < self->modes_count; mode++) {
+        for (int axis = 0; axis < 4; axis++) {
+            free(values[axis][mode]);
+        }
+    }
+    return text.bytes;
+}
+
+static int write_plot(const bench_t *self)
+{
+    char *const text = draw(self);
+    FILE *const file = fopen(self->args->svg, "w");
+    const bool written = file && fputs(text, file) >= 0;
+    free(text);
+    if ((file && fclose(file) != 0) || !written) {
+        fprintf(stderr, "harmony-bench sim: %s: cannot be written\n", self->args->svg);
+        return EXIT_FAILED;
+    }
+    return EXIT_DONE;
+}
+
+static int report(const bench_t *self)
+{
+    if (self->args->json) {
+        json_t *const rows = json_array();
+        for (uint32_t at = 0; at < self->modes_count; at++) {
+            json_array_append_new(rows, row_of(self, &self->results[at]));
+        }
+        bench_print_json(json_pack("{s:s, s:f, s:I, s:o}", "cluster", self->cluster->name,
+                                   "seconds", self->seconds, "seeds", (json_int_t)self->seeds,
+                                   "rows", rows));
+    } else {
+        print_table(self);
+    }
+    return self->args->svg ? write_plot(self) : EXIT_DONE;
+}
+
+// --- the command line ---
+
+static hx_err_t parse_rates(bench_t *self, const char *text, hx_fault_t *fault)
+{
+    while (*text) {
+        char *end = NULL;
+        const double rate = strtod(text, &end);
+        if (end == text || (*end && *end != ',') || !(rate > 0 && rate < 10) ||
+            self->rates_count == RATES_MAX) {
+            return hx_fault(fault, HX_E_ARG, "--rates: up to %u numbers above 0, as 0.002,0.004",
+                            RATES_MAX);
+        }
+        self->rates[self->rates_count++] = rate;
+        text = end + (*end == ',');
+    }
+    return self->rates_count > 0 ? HX_OK : hx_fault(fault, HX_E_ARG, "--rates: none given");
+}
+
+static hx_err_t prepare(bench_t *self, hx_fault_t *fault)
+{
+    const bench_learn_args_t *const args = self->args;
+    const char *const name = args->cluster ? args->cluster : "a";
+    for (size_t at = 0; at < HX_COUNT(CLUSTERS); at++) {
+        self->cluster = strcmp(CLUSTERS[at].name, name) == 0 ? &CLUSTERS[at] : self->cluster;
+    }
+    if (!self->cluster) {
+        return hx_fault(fault, HX_E_ARG, "--cluster: \"%s\" is none of a, b, c", name);
+    }
+    if (self->seeds > SEEDS_MAX) {
+        return hx_fault(fault, HX_E_ARG, "--seeds: with --learn at most %u", SEEDS_MAX);
+    }
+    HX_TRY(parse_rates(self, args->rates ? args->rates : "0.002,0.004,0.008", fault));
+    HX_TRY(
+        learn_modes_parse(args->modes ? args->modes : "bsp,ksync,ssp,asp,softsync,eager,wsp,ssaw",
+                          ROWS, model_of().context, self->modes, &self->modes_count, fault));
+    for (uint32_t at = 0; at < self->modes_count; at++) {
+        HX_TRY(ssaw_check(&self->modes[at].ssaw, WORKERS, fault));
+    }
+    const data_conf_t data = {.path = args->data ? args->data : "data/kjv.txt",
+                              .valid = 0.1,
+                              .context = model_of().context,
+                              .vocab = model_of().vocab};
+    return data_open(&data, &self->data, fault);
+}
+
+int bench_learn(const bench_learn_args_t *args)
+{
+    bench_t *const self = hx_new(1, sizeof *self);
+    hx_fault_t fault = {{0}};
+    *self = (bench_t){.args = args,
+                      .seeds = args->seeds > 0 ? args->seeds : 3,
+                      .seconds = args->seconds > 0 ? args->seconds : 100};
+    int status = EXIT_USAGE;
+    if (prepare(self, &fault) == HX_OK) {
+        status = EXIT_DONE;
+        self->started = bench_now();
+        for (uint32_t at = 0; at < self->modes_count && status == EXIT_DONE; at++) {
+            status = run_mode(self, at);
+        }
+        status = status == EXIT_DONE ? report(self) : status;
+    } else {
+        fprintf(stderr, "harmony-bench sim: %s\n", fault.text);
+    }
+    for (uint32_t at = 0; at < self->modes_count; at++) {
+        for (uint32_t seed = 0; seed < SEEDS_MAX; seed++) {
+            free(self->results[at].runs[seed].points);
+        }
+    }
+    data_destroy(&self->data);
+    free(self);
+    return status;
+}
