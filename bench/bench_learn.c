@@ -163,7 +163,7 @@ static int run_one(bench_t *self, const learn_mode_t *mode, uint64_t seed, doubl
 {
     const double tokens = self->seconds / BATCH_SECONDS * (double)mode->ssaw.batch_tokens;
     const sim_learn_conf_t learn = {.data = self->data,
-                                    .optim = optim_conf_default(OPTIM_ADAMW),
+                                    .optim = mode->optim,
                                     .seed = seed,
                                     .valid_rows = VALID_ROWS,
                                     .valid_tokens = (uint64_t)(tokens / POINTS) + 1};

@@ -48,8 +48,9 @@ static bool real_of(const char *text, double max, double *out)
     return end != text && *end == '\0' && *out >= 0 && *out <= max;
 }
 
-static bool set_value(ssaw_conf_t *conf, const char *key, const char *value)
+static bool set_value(learn_mode_t *mode, const char *key, const char *value)
 {
+    ssaw_conf_t *const conf = &mode->ssaw;
     double real = 0;
     if (strcmp(key, "quorum") == 0) {
         if (strcmp(value, "one") == 0) {
@@ -73,8 +74,10 @@ static bool set_value(ssaw_conf_t *conf, const char *key, const char *value)
     if (strcmp(key, "weighting") == 0) {
         return weighting_of(value, &conf->weighting);
     }
-    double *const reals[] = {&conf->grace, &conf->alpha, &conf->mass_exponent, &conf->kappa_max};
-    static const char *const names[] = {"grace", "alpha", "mass_exponent", "kappa_max"};
+    double *const reals[] = {&conf->grace,     &conf->alpha,       &conf->mass_exponent,
+                             &conf->kappa_max, &mode->optim.beta1, &mode->optim.beta2};
+    static const char *const names[] = {"grace",     "alpha", "mass_exponent",
+                                        "kappa_max", "beta1", "beta2"};
     for (size_t at = 0; at < HX_COUNT(reals); at++) {
         if (strcmp(key, names[at]) == 0) {
             return real_of(value, 100, reals[at]);
@@ -97,16 +100,18 @@ static hx_err_t parse_one(char *text, uint64_t rows, uint32_t context, learn_mod
                         "ssaw",
                         out->name);
     }
+    out->optim = optim_conf_default(OPTIM_ADAMW);
     out->ssaw = ssaw_preset(mode, rows, context, SSP_STALENESS);
     for (char *pair; (pair = strtok_r(NULL, ":", &rest));) {
         char *const equals = strchr(pair, '=');
         if (equals) {
             *equals = '\0';
         }
-        if (!equals || !set_value(&out->ssaw, pair, equals + 1)) {
+        if (!equals || !set_value(out, pair, equals + 1)) {
             return hx_fault(fault, HX_E_ARG,
                             "--modes: \"%s\": expected KEY=VALUE of quorum, run_ahead, staleness, "
-                            "grace, weighting, alpha, mass_exponent, kappa_max",
+                            "grace, weighting, alpha, mass_exponent, kappa_max, beta1, "
+                            "beta2",
                             out->name);
         }
     }
