@@ -14,6 +14,7 @@
 #include "bench/learn_mode.h"
 #include "bench/plot.h"
 #include "bench/sim_cluster.h"
+#include "bench/sim_learn.h"
 #include "net/options.h"
 
 #define RATES_MAX 8u
@@ -162,21 +163,25 @@ static sim_cluster_conf_t conf_of(const bench_t *self, const learn_mode_t *mode,
 static int run_one(bench_t *self, const learn_mode_t *mode, uint64_t seed, double rate, run_t *out)
 {
     const double tokens = self->seconds / BATCH_SECONDS * (double)mode->ssaw.batch_tokens;
-    const sim_learn_conf_t learn = {.data = self->data,
-                                    .optim = mode->optim,
-                                    .seed = seed,
-                                    .valid_rows = VALID_ROWS,
-                                    .valid_tokens = (uint64_t)(tokens / POINTS) + 1};
+    sim_learn_t *learn =
+        sim_learn_new(&(sim_learn_conf_t){.model = model_of(),
+                                          .block_size = SIM_BLOCK_SIZE,
+                                          .data = self->data,
+                                          .optim = mode->optim,
+                                          .seed = seed,
+                                          .valid_rows = VALID_ROWS,
+                                          .valid_tokens = (uint64_t)(tokens / POINTS) + 1});
     sim_cluster_conf_t conf = conf_of(self, mode, seed, rate);
-    conf.learn = &learn;
+    conf.real = sim_learn_real(learn);
     sim_cluster_t *cluster = sim_cluster_new(&conf);
     *out = (run_t){.rate = rate};
     sim_cluster_run(cluster, LIMIT, &out->report);
-    const sim_point_t *const points = sim_cluster_points(cluster, &out->count);
+    const sim_point_t *const points = sim_learn_points(learn, &out->count);
     out->points = hx_new(out->count + 1, sizeof *out->points);
     memcpy(out->points, points, out->count * sizeof *points);
     out->loss = out->count > 0 ? out->points[out->count - 1].loss : INFINITY;
     sim_cluster_destroy(&cluster);
+    sim_learn_destroy(&learn);
     if (out->report.broken[0]) {
         fprintf(stderr, "harmony-bench sim: %s, seed %llu: %s\n", mode->name,
                 (unsigned long long)seed, out->report.broken);

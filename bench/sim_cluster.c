@@ -17,7 +17,6 @@
 #include "server/ps_shard.h"
 #include "worker/worker_fsm.h"
 
-#define BLOCK_SIZE 4096u
 #define NODES_MAX 512u
 #define CONF_HASH 77u
 #define DATA_HASH 88u
@@ -62,7 +61,6 @@ struct sim_cluster {
     sched_expected_t expected_workers[SIM_WORKERS_MAX];
     laws_t laws;
     sim_report_t report;
-    sim_learn_t *learn;      // NULL: tensors are virtual.
     hx_time_t began_at;      // The first grant; HX_TIME_NEVER: not yet.
     hx_time_t committed_at;  // The newest COMMIT.
     double busy_at;          // What workers had computed at the first grant.
@@ -83,7 +81,7 @@ static void broken(sim_cluster_t *self, const char *format, ...)
 
 static optim_schedule_t schedule_of(const sim_cluster_conf_t *conf)
 {
-    if (conf->learn) {
+    if (conf->real) {
         return conf->schedule;
     }
     return (optim_schedule_t){.lr = 1e-3, .lr_final_ratio = 0.1, .total_tokens = conf->tokens};
@@ -91,7 +89,13 @@ static optim_schedule_t schedule_of(const sim_cluster_conf_t *conf)
 
 static double clip_of(const sim_cluster_conf_t *conf)
 {
-    return conf->learn ? conf->clip : CLIP;
+    return conf->real ? conf->clip : CLIP;
+}
+
+// Of a block: those of adamw where tensors are virtual.
+static uint32_t arrays_of(const sim_cluster_conf_t *conf)
+{
+    return conf->real ? conf->real->arrays : 3;
 }
 
 static void mark_rows(sim_cluster_t *self, uint64_t first, uint64_t end)
@@ -180,10 +184,11 @@ static void check_record(sim_cluster_t *self, const record_t *record)
 static void note_version(sim_cluster_t *self, bool last)
 {
     const record_t *const record = &self->laws.last;
-    if (self->learn) {
+    const sim_real_t *const real = self->conf.real;
+    if (real) {
         const hx_time_t since = record->version > 0 ? self->committed_at : self->began_at;
-        sim_learn_version(self->learn, (double)(since - self->began_at) / 1e9, record->tokens,
-                          record->version, last);
+        real->version(real->self, (double)(since - self->began_at) / 1e9, record->tokens,
+                      record->version, last);
     }
 }
 
@@ -306,13 +311,13 @@ static void add_server(sim_cluster_t *self, uint32_t server, hx_rng_t *rng)
     for (uint32_t shard = 0; shard < conf->shards; shard++) {
         snprintf(name, sizeof name, "ps%" PRIu32 ".shard%" PRIu32, server, shard);
         const ps_shard_conf_t made = {.member = member_of(self, PLAN_SHARD, site, name),
-                                      .block_size = BLOCK_SIZE,
-                                      .arrays = 3};
+                                      .block_size = SIM_BLOCK_SIZE,
+                                      .arrays = arrays_of(conf)};
         own_t *const own = add(self, OWN_SHARD, made.member.id);
         own->role = ps_shard_new(&made);
         own->work.shard = own->role;
-        if (self->learn) {
-            sim_learn_shard(self->learn, &own->work, BLOCK_SIZE);
+        if (conf->real) {
+            conf->real->shard(conf->real->self, &own->work);
         }
         self->laws.shards[self->laws.shards_count++].id = own->id;
         sim_add(self->sim, made.member.name, own->id, ps_shard_step, own->role, sim_shard_job,
@@ -321,13 +326,13 @@ static void add_server(sim_cluster_t *self, uint32_t server, hx_rng_t *rng)
     snprintf(name, sizeof name, "ps%" PRIu32 ".lead", server);
     const lead_conf_t lead = {
         .member = member_of(self, PLAN_LEAD, site, name),
-        .block_size = BLOCK_SIZE,
+        .block_size = SIM_BLOCK_SIZE,
         .ssaw = conf->ssaw,
         .schedule = schedule_of(conf),
         .clip = clip_of(conf),
         .tokens = conf->tokens,
         .seconds = conf->seconds,
-        .valid_rows = conf->learn ? 0 : 8,
+        .valid_rows = conf->real ? 0 : 8,
         .valid_every = conf->valid_every,
         .checkpoint_every = conf->checkpoint_every,
     };
@@ -337,8 +342,9 @@ static void add_server(sim_cluster_t *self, uint32_t server, hx_rng_t *rng)
     sim_add(self->sim, lead.member.name, own->id, lead_step, own->role, sim_file_job, &own->work,
             at);
     snprintf(name, sizeof name, "ps%" PRIu32 ".keeper", server);
-    const keeper_conf_t keeper = {
-        .member = member_of(self, PLAN_KEEPER, site, name), .block_size = BLOCK_SIZE, .arrays = 3};
+    const keeper_conf_t keeper = {.member = member_of(self, PLAN_KEEPER, site, name),
+                                  .block_size = SIM_BLOCK_SIZE,
+                                  .arrays = arrays_of(conf)};
     own = add(self, OWN_KEEPER, keeper.member.id);
     own->role = keeper_new(&keeper);
     sim_add(self->sim, keeper.member.name, own->id, keeper_step, own->role, sim_keeper_job,
@@ -351,12 +357,12 @@ static void add_worker(sim_cluster_t *self, uint32_t worker, hx_rng_t *rng)
     snprintf(name, sizeof name, "w%" PRIu32, worker);
     const worker_fsm_conf_t conf = {
         .member = member_of(self, PLAN_WORKER, worker % self->conf.sites, name),
-        .block_size = BLOCK_SIZE,
+        .block_size = SIM_BLOCK_SIZE,
     };
     own_t *const own = add(self, OWN_WORKER, conf.member.id);
     own->work.flops *= self->conf.speeds[worker];
-    if (self->learn) {
-        sim_learn_worker(self->learn, &own->work);
+    if (self->conf.real) {
+        self->conf.real->worker(self->conf.real->self, &own->work);
     }
     own->role = worker_fsm_new(&conf);
     self->workers[worker] = own->id;
@@ -403,14 +409,8 @@ sim_cluster_t *sim_cluster_new(const sim_cluster_conf_t *conf)
     if (model_open(&conf->model, &self->model, &fault) != HX_OK) {
         HX_ASSERT(false && "a model that cannot be");
     }
-    blocks_make(self->model, BLOCK_SIZE, &self->blocks);
+    blocks_make(self->model, SIM_BLOCK_SIZE, &self->blocks);
     self->began_at = HX_TIME_NEVER;
-    if (conf->learn) {
-        sim_learn_conf_t learn = *conf->learn;
-        learn.model = self->model;
-        learn.blocks = &self->blocks;
-        self->learn = sim_learn_new(&learn);
-    }
     self->sim = sim_new(&conf->net);
     sim_look(self->sim, look, self);
     hx_rng_t rng = hx_rng_seed(conf->net.seed ^ UINT64_C(0x5bd1e995));
@@ -451,7 +451,6 @@ void sim_cluster_destroy(sim_cluster_t **self_p)
             break;
         }
     }
-    sim_learn_destroy(&self->learn);
     free(self->laws.rows);
     record_destroy(&self->laws.last);
     blocks_destroy(&self->blocks);
@@ -475,12 +474,6 @@ node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server)
 {
     HX_ASSERT(server < self->conf.servers);
     return self->leads[server];
-}
-
-const sim_point_t *sim_cluster_points(const sim_cluster_t *self, uint32_t *count)
-{
-    *count = 0;
-    return self->learn ? sim_learn_points(self->learn, count) : NULL;
 }
 
 void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report)

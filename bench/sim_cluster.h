@@ -5,10 +5,11 @@
 #define SIM_CLUSTER_H
 
 #include "bench/sim.h"
-#include "bench/sim_learn.h"
+#include "bench/sim_jobs.h"
 #include "server/lead.h"
 
 #define SIM_WORKERS_MAX 64u
+#define SIM_BLOCK_SIZE 4096u
 
 typedef struct {
     sim_conf_t net;
@@ -35,10 +36,9 @@ typedef struct {
     double seconds;   // or this, virtual; 0: none.
     uint32_t checkpoint_every;
     uint32_t valid_every;
-    // Real tensors, of `seed` and these; NULL: virtual ones. Model and blocks are filled in.
-    const sim_learn_conf_t *learn;
-    optim_schedule_t schedule;  // With `learn`.
-    double clip;                // With `learn`.
+    const sim_real_t *real;     // Real tensors; NULL: virtual ones. Borrowed.
+    optim_schedule_t schedule;  // With `real`.
+    double clip;                // With `real`.
 } sim_cluster_conf_t;
 
 // What the checker saw of a run.
@@ -70,9 +70,6 @@ void sim_cluster_destroy(sim_cluster_t **self);
 sim_t *sim_cluster_sim(sim_cluster_t *self);
 node_id_t sim_cluster_worker(const sim_cluster_t *self, uint32_t worker);
 node_id_t sim_cluster_lead(const sim_cluster_t *self, uint32_t server);
-
-// Evaluations of a run with real tensors; they live as long as the cluster.
-const sim_point_t *sim_cluster_points(const sim_cluster_t *self, uint32_t *count);
 
 // Runs to the end, or until `limit` of virtual time, and says what happened. Laws that are checked
 // as the run goes on:

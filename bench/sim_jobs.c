@@ -100,7 +100,7 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
         seconds = job->rows * flops_of(self->model, job->index, job->part, false) / self->flops;
         if (job->part < model_layers_count(self->model)) {
             *result = blob_virtual(boundary_size(self, job));
-        } else {
+        } else if (!self->run) {
             job->tokens = (uint64_t)job->rows * (context - self->blanks);
             job->value = 2.0 * (double)job->tokens;
         }

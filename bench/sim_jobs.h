@@ -37,6 +37,18 @@ typedef struct {
     uint32_t layer_first;     // Of a worker's stage; its OPEN job sets it.
 } sim_work_t;
 
+// Real tensors of a whole cluster (bench/sim_learn.h), as the simulator knows them.
+typedef struct {
+    void *self;
+    uint32_t arrays;  // Of a block: 1 + the optimizer's moments.
+    // Gives a worker's or a shard's work its real jobs. Shards before the first commit.
+    void (*worker)(void *self, sim_work_t *work);
+    void (*shard)(void *self, sim_work_t *work);
+    // All shards are at version `commits`, with so many tokens applied, `seconds` after training
+    // began; `last`: and will stay there.
+    void (*version)(void *self, double seconds, uint64_t tokens, uint64_t commits, bool last);
+} sim_real_t;
+
 // One for each role: all are sim_job_fn with a sim_work_t as `worker`.
 hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t *rng,
                         hx_time_t *duration);

@@ -12,9 +12,9 @@
 #include "worker/data.h"
 
 typedef struct {
-    const data_t *data;  // Borrowed, as model and blocks.
-    const model_t *model;
-    const blocks_t *blocks;
+    model_conf_t model;   // That of the cluster, as is block_size.
+    uint64_t block_size;  // Bytes.
+    const data_t *data;   // Borrowed.
     optim_conf_t optim;
     uint64_t seed;          // Of weights and of the order of rows.
     uint32_t valid_rows;    // Held-out rows of an evaluation.
@@ -31,17 +31,12 @@ typedef struct {
 
 typedef struct sim_learn sim_learn_t;
 
+// For one cluster. To be destroyed after it.
 sim_learn_t *sim_learn_new(const sim_learn_conf_t *conf);
 void sim_learn_destroy(sim_learn_t **self_p);
 
-// Gives a worker's or a shard's work real jobs. Shards before the first commit.
-void sim_learn_worker(sim_learn_t *self, sim_work_t *work);
-void sim_learn_shard(sim_learn_t *self, sim_work_t *work, uint64_t block_size);
-
-// Version `commits` is the one that all shards are at, with so many tokens applied; it became that
-// at `seconds`. Evaluates it if that is due, or `last`.
-void sim_learn_version(sim_learn_t *self, double seconds, uint64_t tokens, uint64_t commits,
-                       bool last);
+// What the cluster's configuration takes; it lives as long as `self`.
+const sim_real_t *sim_learn_real(const sim_learn_t *self);
 
 // All evaluations so far; they live until sim_learn_destroy.
 const sim_point_t *sim_learn_points(const sim_learn_t *self, uint32_t *count);

@@ -60,6 +60,7 @@ static const exception_t IO[] = {
     {"scheduler/launcher.c", "starts processes"},
     {"scheduler/sched_jobs.c", "jobs of the scheduler: plan, summary, trace"},
     {"bench/bench_compute.c", "measures"},
+    {"bench/bench_learn.c", "prints what it found, writes the plot"},
     {"bench/bench_net.c", "measures"},
     {"bench/bench_nodes.c", "threads of a bench meet"},
     {"bench/bench_probe.c", "measures"},
@@ -67,6 +68,7 @@ static const exception_t IO[] = {
     {"bench/bench_sim.c", "prints what it found"},
     {"bench/bench_train.c", "starts programs"},
     {"bench/raw_zmq.c", "measures"},
+    {"bench/sim_learn.c", "jobs of shards and workers: a device, rows of the data"},
 };
 
 // Functions of [io] files that pure ones may call all the same.
@@ -79,7 +81,8 @@ static const char *const SHARED[] = {"hx_assert_failed", "hx_new", "hx_grow", "h
 static const char *const PURE_SYMBOLS[] = {
     "calloc", "malloc", "realloc", "free", "aligned_alloc", "memcpy", "memmove", "memset", "memcmp",
     "memchr", "strlen", "strnlen", "strcmp", "strncmp", "strchr", "strrchr", "strstr", "strspn",
-    "strcspn", "strdup", "strtod", "strtoul", "strtoull", "snprintf", "vsnprintf", "__ctype_b_loc",
+    "strcspn", "strdup", "strtok_r", "strtod", "strtoul", "strtoull", "snprintf",
+    "vsnprintf", "__ctype_b_loc",
     "qsort", "qsort_r", "bsearch", "pow", "exp", "log", "logf", "log1p", "log2", "sqrt", "sqrtf",
     "fmin", "fmax", "ceil", "floor", "round", "llround", "lround", "cos", "sin", "fabs", "hypot",
     "ldexp", "frexp", "cbrt", "nextafter",
