@@ -1,7 +1,10 @@
 // bench_learn - see the header.
 //
 // Every mode has the same devices, the same virtual time and the same number of tries: with the
-// first seed each learning rate of the grid, with the other seeds the best of them.
+// first seed each learning rate of the grid, with the other seeds the best of them. The learning
+// rate falls to a tenth over the tokens that the mode gets through in that time, so every run ends
+// where a user would end it. Therefore the question "how soon has it the loss of another?" has an
+// answer only for runs that were planned to be shorter: each mode is run for PART of the time, too.
 
 #include "bench/bench_learn.h"
 
@@ -25,6 +28,8 @@
 #define POINTS 40.0        // Evaluations of a run, about.
 #define BATCH_SECONDS 0.5  // What all devices together need for a global batch.
 #define WARM_BATCHES 10u
+#define FINAL_RATIO 0.1
+#define PART 0.6
 #define LIMIT HX_SEC(100000)
 
 // Devices and lines.
@@ -69,7 +74,8 @@ typedef struct {
     sim_point_t *points;
     uint32_t count;
     double rate;
-    double loss;  // At its end.
+    double loss;       // At its end.
+    double part_loss;  // At the end of a run of PART of the time.
 } run_t;
 
 typedef struct {
@@ -126,7 +132,7 @@ static double flops_of(const cluster_t *cluster)
 }
 
 static sim_cluster_conf_t conf_of(const bench_t *self, const learn_mode_t *mode, uint64_t seed,
-                                  double rate)
+                                  double seconds)
 {
     const cluster_t *const cluster = self->cluster;
     sim_cluster_conf_t conf = {
@@ -150,29 +156,48 @@ static sim_cluster_conf_t conf_of(const bench_t *self, const learn_mode_t *mode,
         .phase_factor = cluster->phase_factor,
         .sites = 1,
         .microbatch = 2,
-        .seconds = self->seconds,
+        .seconds = seconds,
         .clip = 1,
-        .schedule = {.lr = rate,
-                     .lr_final_ratio = 1,
-                     .warmup_tokens = (uint64_t)WARM_BATCHES * mode->ssaw.batch_tokens},
     };
     memcpy(conf.speeds, cluster->speeds, sizeof cluster->speeds);
     return conf;
 }
 
-static int run_one(bench_t *self, const learn_mode_t *mode, uint64_t seed, double rate, run_t *out)
+// The tokens that a run gets through: durations do not depend on values, so virtual tensors tell.
+static uint64_t tokens_of(const bench_t *self, const learn_mode_t *mode, uint64_t seed,
+                          double seconds)
 {
-    const double tokens = self->seconds / BATCH_SECONDS * (double)mode->ssaw.batch_tokens;
-    sim_learn_t *learn =
-        sim_learn_new(&(sim_learn_conf_t){.model = model_of(),
-                                          .block_size = SIM_BLOCK_SIZE,
-                                          .data = self->data,
-                                          .optim = mode->optim,
-                                          .seed = seed,
-                                          .valid_rows = VALID_ROWS,
-                                          .valid_tokens = (uint64_t)(tokens / POINTS) + 1});
-    sim_cluster_conf_t conf = conf_of(self, mode, seed, rate);
+    const sim_cluster_conf_t conf = conf_of(self, mode, seed, seconds);
+    sim_report_t report;
+    sim_cluster_t *cluster = sim_cluster_new(&conf);
+    sim_cluster_run(cluster, LIMIT, &report);
+    sim_cluster_destroy(&cluster);
+    return HX_MAX(report.tokens, 1u);
+}
+
+// One run, of so many seconds. What it found is in `out`; its points are to be freed.
+static void run_one(const bench_t *self, const learn_mode_t *mode, uint64_t seed, double rate,
+                    double seconds, run_t *out)
+{
+    const uint64_t tokens = tokens_of(self, mode, seed, seconds);
+    sim_learn_t *learn = sim_learn_new(&(sim_learn_conf_t){
+        .model = model_of(),
+        .block_size = SIM_BLOCK_SIZE,
+        .data = self->data,
+        .optim = mode->optim,
+        .seed = seed,
+        .valid_rows = VALID_ROWS,
+        .valid_tokens = (uint64_t)((double)tokens / POINTS) + 1,
+    });
+    sim_cluster_conf_t conf = conf_of(self, mode, seed, seconds);
     conf.real = sim_learn_real(learn);
+    conf.schedule = (optim_schedule_t){
+        .lr = rate,
+        .lr_final_ratio = FINAL_RATIO,
+        .warmup_tokens = (uint64_t)WARM_BATCHES * mode->ssaw.batch_tokens,
+        .total_tokens = tokens,
+        .decay = OPTIM_DECAY_COSINE,
+    };
     sim_cluster_t *cluster = sim_cluster_new(&conf);
     *out = (run_t){.rate = rate};
     sim_cluster_run(cluster, LIMIT, &out->report);
@@ -182,18 +207,23 @@ static int run_one(bench_t *self, const learn_mode_t *mode, uint64_t seed, doubl
     out->loss = out->count > 0 ? out->points[out->count - 1].loss : INFINITY;
     sim_cluster_destroy(&cluster);
     sim_learn_destroy(&learn);
-    if (out->report.broken[0]) {
+}
+
+// Counts a run, says what came of it, and when all will be done.
+static int run_done(bench_t *self, const learn_mode_t *mode, uint64_t seed, const run_t *run)
+{
+    if (run->report.broken[0]) {
         fprintf(stderr, "harmony-bench sim: %s, seed %llu: %s\n", mode->name,
-                (unsigned long long)seed, out->report.broken);
+                (unsigned long long)seed, run->report.broken);
         return EXIT_FAILED;
     }
-    const uint32_t all = self->modes_count * (self->rates_count + self->seeds - 1);
+    const uint32_t all = self->modes_count * (self->rates_count + 2 * self->seeds - 1);
     const double spent = bench_now() - self->started;
     self->done++;
     fprintf(stderr,
             "%u of %u: %s, seed %llu, rate %g: loss %.4f after %.0f k tokens; %.0f s left\n",
-            self->done, all, mode->name, (unsigned long long)seed, rate, out->loss,
-            (double)out->report.tokens / 1e3, spent / self->done * (all - self->done));
+            self->done, all, mode->name, (unsigned long long)seed, run->rate, run->loss,
+            (double)run->report.tokens / 1e3, spent / self->done * (all - self->done));
     return EXIT_DONE;
 }
 
@@ -203,14 +233,14 @@ static double loss_of(const run_t *run)
     return isfinite(run->loss) && run->report.status == 0 ? run->loss : INFINITY;
 }
 
-static int run_mode(bench_t *self, uint32_t index)
+// Each rate of the grid with the first seed; the best run is kept.
+static int run_rates(bench_t *self, result_t *result)
 {
-    result_t *const result = &self->results[index];
-    result->mode = &self->modes[index];
     int status = EXIT_DONE;
     for (uint32_t at = 0; at < self->rates_count && status == EXIT_DONE; at++) {
         run_t run;
-        status = run_one(self, result->mode, 1, self->rates[at], &run);
+        run_one(self, result->mode, 1, self->rates[at], self->seconds, &run);
+        status = run_done(self, result->mode, 1, &run);
         result->tried[at] = loss_of(&run);
         if (at == 0 || loss_of(&run) < loss_of(&result->runs[0])) {
             free(result->runs[0].points);
@@ -220,8 +250,25 @@ static int run_mode(bench_t *self, uint32_t index)
         }
     }
     result->rate = result->runs[0].rate;
-    for (uint32_t seed = 1; seed < self->seeds && status == EXIT_DONE; seed++) {
-        status = run_one(self, result->mode, seed + 1, result->rate, &result->runs[seed]);
+    return status;
+}
+
+static int run_mode(bench_t *self, uint32_t index)
+{
+    result_t *const result = &self->results[index];
+    result->mode = &self->modes[index];
+    int status = run_rates(self, result);
+    for (uint32_t at = 0; at < self->seeds && status == EXIT_DONE; at++) {
+        run_t *const run = &result->runs[at];
+        if (at > 0) {
+            run_one(self, result->mode, at + 1, result->rate, self->seconds, run);
+            status = run_done(self, result->mode, at + 1, run);
+        }
+        run_t part;
+        run_one(self, result->mode, at + 1, result->rate, self->seconds * PART, &part);
+        status = status == EXIT_DONE ? run_done(self, result->mode, at + 1, &part) : status;
+        run->part_loss = loss_of(&part);
+        free(part.points);
     }
     return status;
 }
@@ -244,55 +291,13 @@ static over_t over(const double *values, uint32_t count)
     return (over_t){sum / count, (high - low) / 2};
 }
 
-static over_t loss_over(const bench_t *self, const result_t *result)
+static over_t loss_over(const bench_t *self, const result_t *result, bool part)
 {
     double values[SEEDS_MAX];
     for (uint32_t seed = 0; seed < self->seeds; seed++) {
-        values[seed] = loss_of(&result->runs[seed]);
+        values[seed] = part ? result->runs[seed].part_loss : loss_of(&result->runs[seed]);
     }
     return over(values, self->seeds);
-}
-
-// Seconds until the loss is first at most `target`, by straight lines between evaluations;
-// infinity: never.
-static double time_to(const run_t *run, double target)
-{
-    for (uint32_t at = 0; at < run->count; at++) {
-        const sim_point_t *const point = &run->points[at];
-        if (point->loss <= target) {
-            if (at == 0) {
-                return point->seconds;
-            }
-            const sim_point_t *const before = point - 1;
-            const double part = (before->loss - target) / (before->loss - point->loss);
-            return before->seconds + part * (point->seconds - before->seconds);
-        }
-    }
-    return INFINITY;
-}
-
-static double time_over(const bench_t *self, const result_t *result, double target)
-{
-    double sum = 0;
-    for (uint32_t seed = 0; seed < self->seeds; seed++) {
-        sum += time_to(&result->runs[seed], target);
-    }
-    return sum / self->seeds;
-}
-
-// The loss that the modes race to: the mean final one of the first mode.
-static double target_of(const bench_t *self)
-{
-    return loss_over(self, &self->results[0]).mean;
-}
-
-static double best_of(const bench_t *self)
-{
-    double best = INFINITY;
-    for (uint32_t at = 0; at < self->modes_count; at++) {
-        best = fmin(best, loss_over(self, &self->results[at]).mean);
-    }
-    return best;
 }
 
 static json_t *real_or_null(double value)
@@ -302,22 +307,21 @@ static json_t *real_or_null(double value)
 
 static json_t *row_of(const bench_t *self, const result_t *result)
 {
-    const over_t loss = loss_over(self, result);
+    const over_t loss = loss_over(self, result, false), part = loss_over(self, result, true);
     const sim_report_t *const report = &result->runs[0].report;
     json_t *const tried = json_array();
     for (uint32_t at = 0; at < self->rates_count; at++) {
         json_array_append_new(tried, real_or_null(result->tried[at]));
     }
     const double contributions = (double)HX_MAX(report->contributions, 1u);
-    return json_pack(
-        "{s:s, s:s, s:f, s:o, s:o, s:f, s:o, s:o, s:f, s:f, s:f, s:I, s:I, s:I}", "mode",
-        result->mode->name, "cluster", self->cluster->name, "rate", result->rate, "tried", tried,
-        "loss", real_or_null(loss.mean), "spread", loss.spread, "seconds_to_first",
-        real_or_null(time_over(self, result, target_of(self))), "seconds_to_best",
-        real_or_null(time_over(self, result, best_of(self))), "tokens_per_second",
-        (double)report->tokens / report->training, "idle", report->idle, "lag_mean",
-        (double)report->lag_sum / contributions, "lag_max", (json_int_t)report->lag_max, "commits",
-        (json_int_t)report->commits, "dropped", (json_int_t)report->dropped);
+    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:I}",
+                     "mode", result->mode->name, "cluster", self->cluster->name, "rate",
+                     result->rate, "tried", tried, "loss", real_or_null(loss.mean), "spread",
+                     loss.spread, "part_loss", real_or_null(part.mean), "part_spread", part.spread,
+                     "tokens_per_second", (double)report->tokens / report->training, "idle",
+                     report->idle, "lag_mean", (double)report->lag_sum / contributions, "lag_max",
+                     (json_int_t)report->lag_max, "commits", (json_int_t)report->commits, "dropped",
+                     (json_int_t)report->dropped);
 }
 
 static void print_rates(const bench_t *self)
@@ -338,20 +342,19 @@ static void print_rates(const bench_t *self)
 
 static void print_table(const bench_t *self)
 {
-    const double target = target_of(self), best = best_of(self);
-    printf("cluster %s: %s\n%u workers, %.0f virtual seconds, %u seeds; global batch %u rows of %u "
-           "tokens\nto A: seconds to %.4f, the final loss of %s; to B: to %.4f, the best final "
-           "loss\n\n%-34s  %8s  %7s  %6s  %6s  %6s  %8s  %5s  %8s  %7s  %7s\n",
-           self->cluster->name, self->cluster->what, WORKERS, self->seconds, self->seeds, ROWS,
-           model_of().context, target, self->results[0].mode->name, best, "mode", "rate", "loss",
-           "+-", "to A", "to B", "tokens/s", "idle", "lag", "commits", "dropped");
+    printf(
+        "cluster %s: %s\n%u workers, %u seeds; global batch %u rows of %u tokens; the rate falls "
+        "to %g of its peak\nloss: after %.0f virtual seconds; part: after %.0f, in runs planned "
+        "for that\n\n%-34s  %7s  %7s  %6s  %7s  %6s  %8s  %5s  %8s  %7s  %7s\n",
+        self->cluster->name, self->cluster->what, WORKERS, self->seeds, ROWS, model_of().context,
+        FINAL_RATIO, self->seconds, PART * self->seconds, "mode", "rate", "loss", "+-", "part",
+        "+-", "tokens/s", "idle", "lag", "commits", "dropped");
     for (uint32_t at = 0; at < self->modes_count; at++) {
         const result_t *const result = &self->results[at];
         const sim_report_t *const report = &result->runs[0].report;
-        const over_t loss = loss_over(self, result);
-        printf("%-34s  %8g  %7.4f  %6.4f  %6.1f  %6.1f  %8.0f  %5.2f  %4.1f/%3u  %7llu  %7llu\n",
-               result->mode->name, result->rate, loss.mean, loss.spread,
-               time_over(self, result, target), time_over(self, result, best),
+        const over_t loss = loss_over(self, result, false), part = loss_over(self, result, true);
+        printf("%-34s  %7g  %7.4f  %6.4f  %7.4f  %6.4f  %8.0f  %5.2f  %4.1f/%3u  %7llu  %7llu\n",
+               result->mode->name, result->rate, loss.mean, loss.spread, part.mean, part.spread,
                (double)report->tokens / report->training, report->idle,
                (double)report->lag_sum / (double)HX_MAX(report->contributions, 1u), report->lag_max,
                (unsigned long long)report->commits, (unsigned long long)report->dropped);

@@ -7,7 +7,8 @@
 // The life of a lease:
 //
 //   GRANT      queued; at most WORKER_LEASES_MAX
-//   pulling    once the last forward of the lease before is done: PULL of every block of the stage;
+//   pulling    when the lease before has about as long to run as a pull takes, at the latest after
+//              its last forward: PULL of every block of the stage;
 //              each VALUE goes to LOAD into the parameter buffer that is not in use
 //   running    one at a time: the operations of schedule_make, each as soon as its message is there
 //   pushing    GRAD of each block whose last backward is done, PUSH, ACK

@@ -134,6 +134,15 @@ bool lease_forwards_done(const lease_t *self)
     return self->forwards_done == self->micros;
 }
 
+hx_time_t lease_time_left(const lease_t *self, hx_time_t now)
+{
+    if (self->ops_done == 0) {
+        return HX_TIME_NEVER;
+    }
+    const uint32_t left = self->ops_count - HX_MIN(self->ops_done, self->ops_count);
+    return (hx_time_t)((double)(now - self->run_at) * left / self->ops_done);
+}
+
 bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint32_t *micro)
 {
     // A backward that has begun took its message with its first slice.

@@ -62,12 +62,14 @@ typedef struct {
     uint32_t ops_next;
     uint32_t slices_left;    // Of the last operation; 0: it has not begun.
     uint32_t forwards_done;  // Results,
+    uint32_t ops_done;       // those of all kinds (a slice counts for itself),
     uint32_t computing;      // and operations given but without a result.
     double loss;             // Sums of results.
     uint64_t tokens_counted;
     double seconds;
     hx_time_t granted_at;
     hx_time_t pull_at;
+    hx_time_t run_at;
     hx_time_t ready_next;  // When READY is repeated.
 } lease_t;
 
@@ -95,6 +97,9 @@ bool lease_next(const lease_t *self, const seat_t *seat, lease_work_t *work);
 void lease_issued(lease_t *self, const seat_t *seat);
 bool lease_all_issued(const lease_t *self);
 bool lease_forwards_done(const lease_t *self);
+// How long it still has to run, if it goes on as since `run_at`; HX_TIME_NEVER before its first
+// result.
+hx_time_t lease_time_left(const lease_t *self, hx_time_t now);
 
 // What a running lease waits for: WORKER_STASH_* of which microbatch. False: for nothing.
 bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint32_t *micro);

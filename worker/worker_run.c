@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PULL_MARGIN 1.25  // A pull begins so many of its times before the device is free.
+
 static uint32_t find(lease_t *const *leases, uint32_t count, uint64_t attempt)
 {
     for (uint32_t index = 0; index < count; index++) {
@@ -239,6 +241,15 @@ static void start_pull(worker_fsm_t *self, lease_t *lease, hx_time_t now, step_o
     }
 }
 
+// The values of the next lease should be here when this one has run: not later, or the device waits
+// for them, and hardly earlier, or they are staler than they need be.
+static bool pull_is_due(const worker_fsm_t *self, const lease_t *running, hx_time_t now)
+{
+    return lease_forwards_done(running) ||
+           (self->pull_time > 0 && running->state >= LEASE_RUNNING &&
+            (double)lease_time_left(running, now) <= PULL_MARGIN * (double)self->pull_time);
+}
+
 // One lease pulls at a time, into the buffer that is not in use.
 void worker_run_pull(worker_fsm_t *self, hx_time_t now, step_out_t *out)
 {
@@ -248,7 +259,7 @@ void worker_run_pull(worker_fsm_t *self, hx_time_t now, step_out_t *out)
             start_pull(self, lease, now, out);
             return;
         }
-        if (lease->state == LEASE_PULLING || !lease_forwards_done(lease)) {
+        if (lease->state == LEASE_PULLING || !pull_is_due(self, lease, now)) {
             return;
         }
     }
@@ -278,6 +289,11 @@ static uint32_t own_block(worker_fsm_t *self, const step_in_t *in, step_out_t *o
         return UINT32_MAX;
     }
     return place;
+}
+
+static void note_pull_time(worker_fsm_t *self, hx_time_t time)
+{
+    self->pull_time = self->pull_time > 0 ? (3 * self->pull_time + time) / 4 : time;
 }
 
 // A value answers whichever lease is being pulled for, if it is new enough: one that was asked for
@@ -316,6 +332,7 @@ static void on_value(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
     lease->oldest = HX_MIN(lease->oldest, version);
     if (++lease->pulled_count == self->seat.blocks_count) {
         worker_span(self, lease, TRACE_PULL, 0, lease->pull_at, in->now);
+        note_pull_time(self, in->now - lease->pull_at);
     }
     worker_progress(self, in->now);
 }

@@ -32,6 +32,7 @@ struct worker_fsm {
 
     uint32_t computing;    // FORWARD and BACKWARD jobs given and not done, of any lease.
     uint32_t buffer_last;  // Buffer of the lease that ran last.
+    hx_time_t pull_time;   // How long a pull takes: a moving mean; 0: not known yet.
     hx_time_t
         idle_since;  // The running lease has waited for a message since then, or HX_TIME_NEVER.
     hx_time_t progress_at;  // Last event that brought a lease further.

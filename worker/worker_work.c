@@ -63,7 +63,7 @@ static void run_work(worker_fsm_t *self, lease_t *lease, const lease_work_t *wor
     }
 }
 
-static lease_t *find_running(worker_fsm_t *self)
+static lease_t *find_running(worker_fsm_t *self, hx_time_t now)
 {
     for (uint32_t index = 0; index < self->leases_count; index++) {
         lease_t *const lease = self->leases[index];
@@ -72,6 +72,7 @@ static lease_t *find_running(worker_fsm_t *self)
         }
         if (lease->state == LEASE_PULLING && lease->pulled_count == self->seat.blocks_count) {
             lease->state = LEASE_RUNNING;
+            lease->run_at = now;
             self->buffer_last = lease->buffer;
             return lease;
         }
@@ -83,7 +84,7 @@ static lease_t *find_running(worker_fsm_t *self)
 // us.
 static void run_ready_work(worker_fsm_t *self, hx_time_t now, step_out_t *out)
 {
-    lease_t *lease = find_running(self);
+    lease_t *lease = find_running(self, now);
     while (lease && self->computing < WORKER_JOBS_AHEAD) {
         lease_work_t work;
         if (!lease_next(lease, &self->seat, &work)) {
@@ -99,7 +100,7 @@ static void run_ready_work(worker_fsm_t *self, hx_time_t now, step_out_t *out)
         run_work(self, lease, &work, out);
         if (lease_all_issued(lease)) {
             lease->state = LEASE_PUSHING;
-            lease = find_running(self);
+            lease = find_running(self, now);
         }
     }
 }
@@ -132,6 +133,7 @@ static void on_compute(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     lease->computing--;
+    lease->ops_done++;
     lease->seconds += in->job.seconds;
     worker_span(self, lease, forward ? TRACE_FORWARD : TRACE_BACKWARD, in->job.micro,
                 in->job_started, in->job_ended);

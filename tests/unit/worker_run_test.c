@@ -45,6 +45,33 @@ Test(worker_run, next_lease_is_pulled_behind_the_last_forward)
     finish(&story);
 }
 
+// The second lease's values are asked for when the first has about as long to run as its own pull
+// took: three of eight operations for a pull of three seconds.
+Test(worker_run, next_lease_is_pulled_when_a_pull_takes_as_long_as_what_is_left)
+{
+    static story_t story;
+    begin(&story, SEATS_WORKER);
+    stand_ready(&story, &ONE_STAGE);
+    grant(&story, 5, 0, 8, 0, 0);
+    story.now += HX_SEC(3);
+    for (uint32_t block = 0; block < 5; block++) {
+        value(&story, SEATS_SHARD + block % 2, block, 0);
+    }
+    for (uint32_t load = 0; load < 5; load++) {
+        end_job(&story);
+    }
+    grant(&story, 6, 8, 8, 0, 0);
+    forget(&story);
+    uint32_t done = 0;
+    while (!strstr(story.text, "PULL")) {
+        story.now += HX_SEC(1);
+        end_job(&story);
+        done++;
+    }
+    cr_assert_eq(done, 5, "pulls after %" PRIu32 " operations", done);
+    finish(&story);
+}
+
 Test(worker_run, activation_before_its_grant_is_kept)
 {
     static story_t story;
