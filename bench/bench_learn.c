@@ -26,8 +26,8 @@
 #define WORKERS 6u
 #define VALID_ROWS 64u
 #define POINTS 40.0        // Evaluations of a run, about.
-#define BATCH_SECONDS 0.5  // What all devices together need for a global batch.
-#define WARM_BATCHES 10u
+#define BATCH_SECONDS 1.0  // What all devices together need for a global batch.
+#define WARM_RATIO 0.05    // Of a run's tokens.
 #define FINAL_RATIO 0.1
 #define PART 0.6
 #define LIMIT HX_SEC(100000)
@@ -50,10 +50,10 @@ static const cluster_t CLUSTERS[] = {
      {4, 4, 2, 2, 1, 1},
      HX_MS(20),
      HX_MS(60),
-     12.5e6,
+     0.35e6,
      0.1,
-     6,
-     2,
+     12,
+     4,
      4},
     {"b",
      "equal speeds, 1 ms, phases of 2 s 4x slow every 6 s, 10 % jitter",
@@ -62,8 +62,8 @@ static const cluster_t CLUSTERS[] = {
      HX_MS(1),
      1e9,
      0.1,
-     6,
-     2,
+     12,
+     4,
      4},
     {"c", "equal speeds, 1 ms, no noise", {1, 1, 1, 1, 1, 1}, HX_MS(1), HX_MS(1), 1e9, 0, 0, 0, 1},
 };
@@ -194,7 +194,7 @@ static void run_one(const bench_t *self, const learn_mode_t *mode, uint64_t seed
     conf.schedule = (optim_schedule_t){
         .lr = rate,
         .lr_final_ratio = FINAL_RATIO,
-        .warmup_tokens = (uint64_t)WARM_BATCHES * mode->ssaw.batch_tokens,
+        .warmup_tokens = (uint64_t)(WARM_RATIO * (double)tokens),
         .total_tokens = tokens,
         .decay = OPTIM_DECAY_COSINE,
     };

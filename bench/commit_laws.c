@@ -86,6 +86,11 @@ static bool step_holds(const commit_laws_t *laws, const record_t *record, double
     if (!near(record->rate, rate)) {
         return broken(text, size, "rate %.12g, not %.12g", record->rate, rate);
     }
+    const double lookahead = laws->ssaw->lookahead;
+    if (lookahead >= 0 ? record->lookahead != lookahead
+                       : !(record->lookahead >= 0 && record->lookahead <= SSAW_LOOKAHEAD_MAX)) {
+        return broken(text, size, "%.12g steps ahead", record->lookahead);
+    }
     const bool clipped = laws->clip > 0 && record->norm > laws->clip;
     const double scale = clipped ? laws->clip / record->norm : 1;
     if (!near(record->scale, scale)) {

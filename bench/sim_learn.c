@@ -76,11 +76,12 @@ static void give_shard(void *learn, sim_work_t *work)
 
 // --- evaluation ---
 
-static blob_t *value_of(sim_learn_t *self, uint32_t block)
+static blob_t *value_of(sim_learn_t *self, uint32_t block, uint64_t version)
 {
     blob_t *value = NULL;
     for (uint32_t at = 0; at < self->shards_count && !value; at++) {
-        step_job_t read = {.kind = SHARD_JOB_READ, .index = block};
+        step_job_t read = {
+            .kind = SHARD_JOB_READ, .index = block, .flags = SHARD_READ_EXACT, .version = version};
         if (shard_jobs_run(self->shards[at], &read, &value) != HX_OK) {
             value = NULL;  // Another shard keeps it.
         }
@@ -89,10 +90,10 @@ static blob_t *value_of(sim_learn_t *self, uint32_t block)
     return value;
 }
 
-static double evaluate(sim_learn_t *self)
+static double evaluate(sim_learn_t *self, uint64_t version)
 {
     for (uint32_t block = 0; block < self->blocks.count; block++) {
-        blob_t *value = value_of(self, block);
+        blob_t *value = value_of(self, block, version);
         step_job_t load = {.kind = WORKER_JOB_LOAD, .index = block, .blob = value};
         run_stage(self->eval, &load);
         blob_release(&value);
@@ -128,7 +129,7 @@ static void note_version(void *learn, double seconds, uint64_t tokens, uint64_t 
         self->points = hx_grow(self->points, self->points_room, sizeof *self->points);
     }
     self->points[self->points_count++] = (sim_point_t){
-        .seconds = seconds, .tokens = tokens, .commits = commits, .loss = evaluate(self)};
+        .seconds = seconds, .tokens = tokens, .commits = commits, .loss = evaluate(self, commits)};
 }
 
 // --- the whole ---

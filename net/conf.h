@@ -31,6 +31,7 @@
 #define CONF_AUTO UINT32_MAX       // `auto` where a count is expected.
 #define CONF_QUORUM_ONE 0.0        // `one`: a single contribution is a quorum.
 #define CONF_QUORUM_AUTO (-1.0)    // `auto`
+#define CONF_LOOKAHEAD_AUTO (-1)   // `auto`
 
 typedef enum {
     CONF_MODE_BSP,
@@ -130,6 +131,7 @@ typedef struct {
     double agreement;      // Lower end of the agreement factor phi; 0: off.
     double mass_exponent;  // p of kappa^p.
     double kappa_max;
+    double lookahead;  // Last steps that weights for training are ahead; or CONF_LOOKAHEAD_AUTO.
     uint32_t local_steps;
     conf_compress_t compress;
     double compress_keep;  // topk: the fraction that is kept.

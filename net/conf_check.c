@@ -177,6 +177,10 @@ static hx_err_t resolve_mode(conf_t *conf, hx_fault_t *fault)
             HX_TRY(fix_meaning(conf, &MEANINGS[index], fault));
         }
     }
+    if (sync->mode != CONF_MODE_SSAW &&
+        conf->origins[index_of("sync.lookahead")].source == CONF_FROM_DEFAULT) {
+        set_by_rule(conf, "sync.lookahead", "0");
+    }
     sync->gate = CONF_UNBOUNDED;
     sync->lag_max = sync->staleness;
     sync->cancel_late = sync->mode == CONF_MODE_KSYNC;

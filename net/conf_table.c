@@ -5,11 +5,11 @@
 #include <string.h>
 
 static const conf_word_t MODES[] = {
-    {"bsp", CONF_MODE_BSP, false},          {"ksync", CONF_MODE_KSYNC, false},
-    {"ssp", CONF_MODE_SSP, false},          {"asp", CONF_MODE_ASP, false},
+    {"bsp", CONF_MODE_BSP, false},           {"ksync", CONF_MODE_KSYNC, false},
+    {"ssp", CONF_MODE_SSP, false},           {"asp", CONF_MODE_ASP, false},
     {"softsync", CONF_MODE_SOFTSYNC, false}, {"eager", CONF_MODE_EAGER, false},
     {"wsp", CONF_MODE_WSP, false},           {"local", CONF_MODE_LOCAL, true},
-    {"ssaw", CONF_MODE_SSAW, false},        {0},
+    {"ssaw", CONF_MODE_SSAW, false},         {0},
 };
 static const conf_word_t WEIGHTINGS[] = {
     {"const", CONF_WEIGHTING_CONST, false},     {"poly", CONF_WEIGHTING_POLY, false},
@@ -55,6 +55,7 @@ static const conf_word_t DECAYS[] = {
 };
 static const conf_word_t QUORUMS[] = {
     {"one", CONF_QUORUM_ONE, false}, {"auto", CONF_QUORUM_AUTO, true}, {0}};
+static const conf_word_t LOOKAHEADS[] = {{"auto", CONF_LOOKAHEAD_AUTO, false}, {0}};
 static const conf_word_t BOUNDS[] = {
     {"none", CONF_UNBOUNDED, false}, {"auto", CONF_UNBOUNDED, true}, {0}};
 static const conf_word_t AUTO[] = {{"auto", CONF_AUTO, false}, {0}};
@@ -140,6 +141,8 @@ static const conf_key_t KEYS[] = {
         "lowest factor for a late gradient that points elsewhere; 0: off"),
     REAL(sync.mass_exponent, "0.5", 0, 2, A, "the step grows with the round's mass to this power"),
     REAL(sync.kappa_max, "1", 0, 100, A | OPEN_MIN, "upper end of that mass"),
+    KEY(sync.lookahead, REAL, "auto", "", 0, 16, LOOKAHEADS, A, NULL,
+        "how many of the last steps weights are sent ahead, for gradients that will be late"),
     COUNT(sync.local_steps, "1", "steps", 1, 1e6, A,
         "optimizer steps of a worker between contributions"),
     {.name = "sync.compress", .type = CONF_TYPE_COMPRESS, .offset = AT(sync.compress),

@@ -469,7 +469,7 @@ blob_t *payload_record_encode(const record_t *record)
 {
     HX_ASSERT(record_ranges_valid(record));
     pack_out_t out = pack_growing(512);
-    pack_array(&out, 19);
+    pack_array(&out, 20);
     pack_uint(&out, record->history);
     pack_uint(&out, record->version);
     pack_uint(&out, record->incarnation);
@@ -487,6 +487,7 @@ blob_t *payload_record_encode(const record_t *record)
     pack_bool(&out, record->snapshot);
     pack_bool(&out, record->final);
     pack_double(&out, record->step_mean);
+    pack_double(&out, record->lookahead);
     pack_uint(&out, record->dropped);
     pack_members(&out, record->members, record->members_count);
     return finish(&out);
@@ -494,7 +495,7 @@ blob_t *payload_record_encode(const record_t *record)
 
 static void unpack_record(pack_in_t *in, record_t *record)
 {
-    unpack_exactly(in, 19);
+    unpack_exactly(in, 20);
     record->history = unpack_u64(in);
     record->version = unpack_u64(in);
     record->incarnation = unpack_u64(in);
@@ -512,6 +513,7 @@ static void unpack_record(pack_in_t *in, record_t *record)
     record->snapshot = unpack_bool(in);
     record->final = unpack_bool(in);
     record->step_mean = unpack_finite(in);
+    record->lookahead = unpack_finite(in);
     record->dropped = unpack_u64(in);
     record->members = unpack_members(in, &record->members_count);
 }

@@ -65,6 +65,7 @@ typedef struct {
     bool snapshot;     // Shards keep their state of this version until UNPIN.
     bool final;        // No commit follows.
     double step_mean;  // Mean step time in seconds, for grace and deadlines of a resumed run.
+    double lookahead;  // Weights for training are so many of this commit's steps ahead.
     uint64_t dropped;  // Contributions so far that were closed uncommitted.
     round_member_t *members;
     uint32_t members_count;

@@ -185,6 +185,7 @@ struct lead {
     uint64_t step;
     cursor_t cursor;
     double step_mean;       // Seconds.
+    double lookahead;       // Of the last commit.
     uint64_t dropped_base;  // Of the record that was resumed.
     blob_t *record;         // The newest, encoded; NULL at version 0.
 

@@ -268,6 +268,17 @@ static double norm_of(const lead_t *self)
     return sqrt(sum);
 }
 
+// Of the tokens; 0 without any.
+static double mean_lag(const round_member_t *members, uint32_t count)
+{
+    double tokens = 0, sum = 0;
+    for (uint32_t at = 0; at < count; at++) {
+        tokens += (double)members[at].tokens;
+        sum += (double)members[at].tokens * members[at].lag;
+    }
+    return tokens > 0 ? sum / tokens : 0;
+}
+
 static void fill_record(lead_t *self, record_t *record)
 {
     const uint64_t version = self->version + 1;
@@ -288,6 +299,8 @@ static void fill_record(lead_t *self, record_t *record)
     record->step = self->step + 1;
     record->floor = lead_floor(self, true);
     record->step_mean = self->step_mean;
+    record->lookahead = ssaw_lookahead(&conf->ssaw, self->lookahead,
+                                       mean_lag(record->members, record->members_count));
     record->dropped = lead_dropped(self);
     cursor_record(&self->cursor, record);
     record->final = nothing_follows(self);
@@ -432,6 +445,7 @@ static void finish_round(lead_t *self, hx_time_t now, step_out_t *out)
     const record_t *const record = &self->round.record;
     count_commit(self, now);
     self->version = record->version;
+    self->lookahead = record->lookahead;
     self->tokens = record->tokens;
     self->step = record->step;
     self->nonfinite_run = 0;

@@ -136,6 +136,7 @@ static void adopt_resume(lead_t *self, hx_time_t now, step_out_t *out)
     if (isfinite(record->step_mean) && record->step_mean > 0) {
         self->step_mean = record->step_mean;
     }
+    self->lookahead = record->lookahead;
     step_note(out, STEP_INFO, "goes on from version %" PRIu64 ", %" PRIu64 " tokens", self->version,
               self->tokens);
     ask_journal(self, out);

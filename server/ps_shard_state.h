@@ -66,7 +66,7 @@ struct ps_shard {
     blob_t *next_blob;
     uint32_t steps_asked;  // While applying: own blocks whose step is queued,
     uint32_t steps_done;   // and those that are at the next version; both in order.
-    bool owes_promise;  // PROMISED is due when the step is applied.
+    bool owes_promise;     // PROMISED is due when the step is applied.
     pulls_t parked;
     uint64_t pushes;
     uint64_t pulls;

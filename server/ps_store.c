@@ -15,6 +15,7 @@
 typedef struct {
     ps_slot_t *slot;  // NULL: not kept here.
     ps_slot_t *snapshot;
+    ps_slot_t *ahead;       // Weights for training; NULL: those of `slot`.
     float *sum;             // (count), made with the first sum that is one.
     const float *gradient;  // G: `sum`, or the only part itself. Valid while `summed`.
     bool stepped;           // It is one version ahead of the store's.
@@ -42,9 +43,10 @@ struct ps_store {
     ps_store_conf_t conf;
     uint32_t arrays;
     ps_slots_t *slots;
-    entry_t *entries;  // For each block of the model.
-    uint32_t count;    // That have a value,
-    uint64_t version;  // of this version.
+    ps_slots_t *ahead;  // Those of one array.
+    entry_t *entries;   // For each block of the model.
+    uint32_t count;     // That have a value,
+    uint64_t version;   // of this version.
     uint64_t pinned;
     hold_t *holds;
     uint32_t holds_count;
@@ -62,6 +64,7 @@ ps_store_t *ps_store_new(const ps_store_conf_t *conf)
     self->conf = *conf;
     self->arrays = 1 + optim_moments_count(&conf->optim);
     self->slots = ps_slots_new(self->arrays, conf->memory);
+    self->ahead = ps_slots_new(1, conf->memory);
     self->entries = hx_new(conf->blocks->count, sizeof *self->entries);
     self->squares = hx_new(conf->blocks->count, sizeof *self->squares);
     self->pinned = NOT_PINNED;
@@ -90,9 +93,11 @@ void ps_store_destroy(ps_store_t **self_p)
     for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
         ps_slot_release(&self->entries[block].slot);
         ps_slot_release(&self->entries[block].snapshot);
+        ps_slot_release(&self->entries[block].ahead);
         free(self->entries[block].sum);
     }
     ps_slots_destroy(&self->slots);
+    ps_slots_destroy(&self->ahead);
     free(self->holds);
     free(self->entries);
     free(self->summands);
@@ -120,9 +125,10 @@ uint32_t ps_store_attempts(const ps_store_t *self)
 uint64_t ps_store_bytes(const ps_store_t *self)
 {
     uint32_t slots = 0;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, ahead = 0;
     ps_slots_stats(self->slots, &slots, &bytes);
-    return bytes;
+    ps_slots_stats(self->ahead, &slots, &ahead);
+    return bytes + ahead;
 }
 
 static const block_t *block_of(const ps_store_t *self, uint32_t block)
@@ -440,8 +446,27 @@ static void step_run_of(void *each_self, uint64_t first, uint64_t count, bool de
     }
 }
 
-// Writes the block's next state to a fresh slot, then changes slots.
-static hx_err_t step_block(ps_store_t *self, uint32_t block, const optim_step_t *step)
+// Writes to + lookahead (to - from) of the weights to a fresh slot.
+static hx_err_t look_ahead(ps_store_t *self, uint64_t count, double lookahead,
+                           const ps_slot_t *from, const ps_slot_t *to, ps_slot_t **ahead_p)
+{
+    hx_backend_t *const backend = self->conf.backend;
+    const float *const before = ps_slot_array(from, 0), *const after = ps_slot_array(to, 0);
+    HX_TRY(ps_slots_take(self->ahead, count, ahead_p));
+    float *const ahead = ps_slot_array(*ahead_p, 0);
+    hx_err_t err = backend->ops->copy(backend, 0, ahead, after, count * sizeof(float));
+    if (err == HX_OK) {
+        err = backend->ops->axpy(backend, 0, ahead, (float)lookahead, after, count);
+    }
+    if (err == HX_OK) {
+        err = backend->ops->axpy(backend, 0, ahead, -(float)lookahead, before, count);
+    }
+    return err;
+}
+
+// Writes the block's next state to fresh slots, then changes slots.
+static hx_err_t step_block(ps_store_t *self, uint32_t block, const optim_step_t *step,
+                           double lookahead)
 {
     entry_t *const entry = &self->entries[block];
     const block_t *const range = block_of(self, block);
@@ -455,15 +480,22 @@ static hx_err_t step_block(ps_store_t *self, uint32_t block, const optim_step_t 
                  .from = entry->slot,
                  .to = next};
     model_decay_runs(self->conf.model, range->group, range->first, range->count, step_run_of, &run);
+    ps_slot_t *ahead = NULL;
+    if (run.err == HX_OK && lookahead > 0) {
+        run.err = look_ahead(self, range->count, lookahead, entry->slot, next, &ahead);
+    }
     if (run.err == HX_OK) {
         run.err = backend->ops->sync(backend, 0);
     }
     if (run.err != HX_OK) {
         ps_slot_release(&next);
+        ps_slot_release(&ahead);
         return run.err;
     }
     ps_slot_release(&entry->slot);
+    ps_slot_release(&entry->ahead);
     entry->slot = next;
+    entry->ahead = ahead;
     entry->stepped = true;
     return HX_OK;
 }
@@ -499,7 +531,7 @@ hx_err_t ps_store_step(ps_store_t *self, const record_t *record, uint32_t block)
     }
     const optim_step_t step = {
         .lr = record->rate, .scale = 1, .gradient_scale = record->scale, .step = record->step};
-    return step_block(self, block, &step);
+    return step_block(self, block, &step, record->lookahead);
 }
 
 hx_err_t ps_store_apply(ps_store_t *self, const record_t *record)
@@ -540,6 +572,10 @@ hx_err_t ps_store_read(ps_store_t *self, uint32_t block, uint32_t array, bool ex
         return HX_E_ARG;
     }
     const entry_t *const entry = &self->entries[block];
+    if (!exactly && array == 0 && entry->ahead) {
+        *value_p = ps_slot_blob(entry->ahead, 0);
+        return HX_OK;
+    }
     ps_slot_t *slot = entry->slot;
     if (exactly && version != self->version + (entry->stepped ? 1 : 0)) {
         if (version != self->pinned) {

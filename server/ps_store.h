@@ -68,8 +68,8 @@ HX_MUST_USE hx_err_t ps_store_step(ps_store_t *self, const record_t *record, uin
 HX_MUST_USE hx_err_t ps_store_apply(ps_store_t *self, const record_t *record);
 void ps_store_unpin(ps_store_t *self, uint64_t version);
 
-// A value without a copy: the newest, or exactly of `version` (newest or pinned). HX_E_ARG: not
-// to be had.
+// A value without a copy: exactly of `version` (newest or pinned); or the newest, with weights as
+// far ahead as its record said. HX_E_ARG: not to be had.
 HX_MUST_USE hx_err_t ps_store_read(ps_store_t *self, uint32_t block, uint32_t array, bool exactly,
                                    uint64_t version, blob_t **value_p);
 

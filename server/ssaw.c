@@ -6,6 +6,7 @@
 #include <math.h>
 
 #define LAMBDA_MIN 1e-30  // A weight is positive, however old.
+#define LOOKAHEAD_GAIN 0.125
 
 static const ssaw_conf_t STRICT = {
     .staleness = 0,
@@ -66,6 +67,7 @@ ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
         conf.staleness = 4;
         conf.grace = 0.1;
         conf.weighting = CONF_WEIGHTING_POLY;
+        conf.lookahead = SSAW_LOOKAHEAD_AUTO;
         break;
     default:
         HX_ASSERT(false && "a mode that is a value of this rule");
@@ -90,10 +92,12 @@ ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t 
         .alpha = sync->alpha,
         .mass_exponent = sync->mass_exponent,
         .kappa_max = sync->kappa_max,
+        .lookahead = sync->lookahead,
     };
 }
 _Static_assert(CONF_UNBOUNDED == SSAW_LAG_UNBOUNDED && CONF_UNBOUNDED == SSAW_GATE_NONE &&
-                   CONF_UNBOUNDED == SSAW_RUN_AHEAD_ANY,
+                   CONF_UNBOUNDED == SSAW_RUN_AHEAD_ANY &&
+                   CONF_LOOKAHEAD_AUTO == (int)SSAW_LOOKAHEAD_AUTO,
                "`none` in the configuration is `none` here");
 
 hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fault)
@@ -344,6 +348,14 @@ double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weig
         weights[at] = sum > 0 ? weights[at] / sum : 0;
     }
     return fmin(sum / (double)conf->batch_tokens, conf->kappa_max);
+}
+
+double ssaw_lookahead(const ssaw_conf_t *conf, double before, double lag)
+{
+    if (conf->lookahead >= 0) {
+        return conf->lookahead;
+    }
+    return fmin(before + LOOKAHEAD_GAIN * (lag - before), SSAW_LOOKAHEAD_MAX);
 }
 
 double ssaw_step_scale(const ssaw_conf_t *conf, double kappa)

@@ -18,6 +18,8 @@
 #define SSAW_RUN_AHEAD_ANY UINT32_MAX
 #define SSAW_LAG_UNBOUNDED UINT32_MAX
 #define SSAW_GATE_NONE UINT32_MAX
+#define SSAW_LOOKAHEAD_AUTO (-1.0)
+#define SSAW_LOOKAHEAD_MAX 8.0
 #define SSAW_IN_FLIGHT_MAX 2u       // Leases queued at one pipeline where run_ahead is `any`.
 #define SSAW_ASP_PIPELINES_MAX 16u  // More under asp are refused.
 
@@ -34,6 +36,7 @@ typedef struct {
     double alpha;          // Of poly, exp and hinge.
     double mass_exponent;  // p: the step size grows with the round's mass to this power.
     double kappa_max;      // Largest mass that counts.
+    double lookahead;      // As ssaw_lookahead takes it; SSAW_LOOKAHEAD_AUTO: by measured lags.
 } ssaw_conf_t;
 
 // A lease whose gradients every shard holds. Kept in order of announcement.
@@ -108,6 +111,12 @@ double ssaw_lambda(const ssaw_conf_t *conf, uint32_t lag);
 // Writes u_i / sum u of each contribution to `weights`, and returns kappa: sum u over the tokens of
 // N rows, at most kappa_max. Without any token all weights and kappa are 0.
 double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weights);
+// rho of a commit: weights that are sent for training are w + rho (w - those before the commit),
+// which is where they will be when the gradient comes if steps go on as the last one did (Chen,
+// Yang, Cheng 2018, SpecTrain, with the optimizer's own step for their smoothed gradient). With
+// SSAW_LOOKAHEAD_AUTO a moving mean of lags, at most SSAW_LOOKAHEAD_MAX: `before` is the commit's
+// before, `lag` the mean of this round's tokens. Without lags it is 0, and changes no bit.
+double ssaw_lookahead(const ssaw_conf_t *conf, double before, double lag);
 // What the step size is multiplied by: kappa^p.
 double ssaw_step_scale(const ssaw_conf_t *conf, double kappa);
 

@@ -43,7 +43,7 @@ typedef struct {
 // Parses with both streams caught in a file.
 static void parse(outcome_t *outcome, const char *const *words)
 {
-    char *argv[32];
+    static char *argv[32];  // Operands point into it, as into that of `main`.
     int argc = 0;
     *outcome = (outcome_t){0};
     for (; words[argc]; argc++) {

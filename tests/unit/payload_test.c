@@ -82,6 +82,7 @@ static record_t small_record(void)
         .floor = (UINT64_C(2) << 40) + 9,
         .snapshot = true,
         .step_mean = 0.8,
+        .lookahead = 1.5,
         .dropped = 4,
         .members = hx_new(1, sizeof(round_member_t)),
         .members_count = 1,

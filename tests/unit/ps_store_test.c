@@ -623,6 +623,51 @@ Test(ps_store, what_is_not_finite_is_noticed_at_the_door_and_in_the_sum)
     ps_store_destroy(&store);
 }
 
+// What training reads is w + rho (w - w before); what is read exactly is w.
+Test(ps_store, weights_for_training_are_as_far_ahead_as_the_record_says)
+{
+    ps_store_t *store = open_whole();
+    blob_t **const before = hx_new(blocks.count, sizeof *before);
+    blob_t *after = NULL, *ahead = NULL;
+    for (uint32_t block = 0; block < blocks.count; block++) {
+        cr_assert_eq(ps_store_read(store, block, 0, true, 0, &before[block]), HX_OK);
+    }
+    hold_round(store, 1, 0, 1, false);
+    round_member_t members[MEMBERS];
+    record_t record = record_of(1, members);
+    record.lookahead = 1.5;
+    cr_assert_eq(ps_store_apply(store, &record), HX_OK);
+    for (uint32_t block = 0; block < blocks.count; block++) {
+        cr_assert_eq(ps_store_read(store, block, 0, true, 1, &after), HX_OK);
+        cr_assert_eq(ps_store_read(store, block, 0, false, 0, &ahead), HX_OK);
+        const float *const w = blob_data(after), *const w0 = blob_data(before[block]);
+        const float *const a = blob_data(ahead);
+        bool moved = false;
+        for (uint64_t at = 0; at < blocks.blocks[block].count; at++) {
+            cr_assert_float_eq(a[at], w[at] + 1.5f * (w[at] - w0[at]), 1e-6f);
+            moved = moved || a[at] != w[at];
+        }
+        cr_assert(moved, "block %u", block);
+        blob_release(&after);
+        blob_release(&ahead);
+        blob_release(&before[block]);
+        // Moments are never ahead.
+        cr_assert_eq(ps_store_read(store, block, 1, true, 1, &after), HX_OK);
+        cr_assert_eq(ps_store_read(store, block, 1, false, 0, &ahead), HX_OK);
+        cr_assert_eq(blob_data(after), blob_data(ahead));
+        blob_release(&after);
+        blob_release(&ahead);
+    }
+    free(before);
+    commit(store, 2, false);  // Its record says nothing of it: training reads w again.
+    cr_assert_eq(ps_store_read(store, 0, 0, true, 2, &after), HX_OK);
+    cr_assert_eq(ps_store_read(store, 0, 0, false, 0, &ahead), HX_OK);
+    cr_assert_eq(blob_data(after), blob_data(ahead));
+    blob_release(&after);
+    blob_release(&ahead);
+    ps_store_destroy(&store);
+}
+
 Test(ps_store, versions_follow_one_another)
 {
     ps_store_t *store = open_whole();
