@@ -1,4 +1,4 @@
-// conf - see the header. Reading a file, giving each item and each --set to its key, hashing.
+// conf - see the header. Giving each item of a text and each --set to its key, hashing.
 
 #include "net/conf.h"
 
@@ -8,11 +8,9 @@
 #include "net/zpl.h"
 #include "tensor/hx_text.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 // Where a value comes from and what it is called there, while it is being read.
@@ -324,12 +322,15 @@ static hx_err_t no_such_worker(const conf_site_t *site, const place_t *place, co
 static hx_err_t set_launch(conf_t *conf, char *path, const char *text, const place_t *place,
                            hx_fault_t *fault)
 {
-    char *rest = path;
     const char *parts[6] = {0};
     size_t count = 0;
-    for (char *part = strsep(&rest, "."); part && count < HX_COUNT(parts);
-         part = strsep(&rest, ".")) {
+    for (char *part = path; part && count < HX_COUNT(parts);) {
+        char *const dot = strchr(part, '.');
         parts[count++] = part;
+        part = dot ? dot + 1 : NULL;
+        if (dot) {
+            *dot = '\0';
+        }
     }
     const bool of_site = count == 3;
     const bool of_worker = count == 5 && strcmp(parts[2], "worker") == 0;
@@ -356,12 +357,13 @@ static hx_err_t set_launch(conf_t *conf, char *path, const char *text, const pla
 // "a.b.c=value"
 static hx_err_t apply(conf_t *conf, const char *assignment, uint32_t number, hx_fault_t *fault)
 {
-    place_t place = {.origin = {.source = CONF_FROM_COMMAND, .line = number}, .where = "--set"};
+    place_t place = {.origin = {.source = CONF_FROM_COMMAND, .line = number}};
+    snprintf(place.where, sizeof place.where, "%s", number > 0 ? "--set" : "set");
     const size_t length = strcspn(assignment, "=");
     char name[CONF_TEXT_MAX];
     if (assignment[length] == '\0' || length == 0 || length >= sizeof name) {
-        return hx_fault(fault, HX_E_ARG, "--set %s: expected KEY=VALUE, such as sync.staleness=8",
-                        assignment);
+        return hx_fault(fault, HX_E_ARG, "%s %s: expected KEY=VALUE, such as sync.staleness=8",
+                        place.where, assignment);
     }
     memcpy(name, assignment, length);
     name[length] = '\0';
@@ -427,40 +429,6 @@ hx_err_t conf_read(const char *path, const char *text, size_t size, const char *
     return err;
 }
 
-// Reads at most CONF_FILE_MAX + 1 bytes, so that conf_read can tell a file that is too large.
-static hx_err_t read_file(const char *path, char *text, size_t *size, hx_fault_t *fault)
-{
-    struct stat status;
-    FILE *const file = fopen(path, "rb");
-    if (!file) {
-        return hx_fault(fault, HX_E_IO, "%s: %s", path, strerror(errno));
-    }
-    hx_err_t err = HX_OK;
-    if (fstat(fileno(file), &status) == 0 && S_ISDIR(status.st_mode)) {
-        err = hx_fault(fault, HX_E_IO, "%s: a folder; name a configuration file", path);
-    } else {
-        *size = fread(text, 1, CONF_FILE_MAX + 1, file);
-        if (ferror(file)) {
-            err = hx_fault(fault, HX_E_IO, "%s: %s", path, strerror(errno));
-        }
-    }
-    fclose(file);
-    return err;
-}
-
-hx_err_t conf_open(const char *path, const char *const *overrides, size_t overrides_count,
-                   conf_t *out, hx_fault_t *fault)
-{
-    size_t size = 0;
-    char *const text = hx_new(1, CONF_FILE_MAX + 1);
-    hx_err_t err = read_file(path, text, &size, fault);
-    if (err == HX_OK) {
-        err = conf_read(path, text, size, overrides, overrides_count, out, fault);
-    }
-    free(text);
-    return err;
-}
-
 void conf_destroy(conf_t *conf)
 {
     for (uint32_t index = 0; index < conf->launch.sites_count; index++) {
@@ -480,7 +448,7 @@ static void *copy_array(const void *from, size_t count, size_t size)
     return to;
 }
 
-static void copy(const conf_t *from, conf_t *to)
+void conf_copy(const conf_t *from, conf_t *to)
 {
     *to = *from;
     to->plan.cuts = copy_array(from->plan.cuts, from->plan.cuts_count, sizeof *to->plan.cuts);
@@ -495,7 +463,7 @@ static void copy(const conf_t *from, conf_t *to)
 hx_err_t conf_set(conf_t *conf, const char *assignment, hx_fault_t *fault)
 {
     conf_t *const changed = hx_new(1, sizeof *changed);
-    copy(conf, changed);
+    conf_copy(conf, changed);
     hx_err_t err = apply(changed, assignment, 0, fault);
     if (err == HX_OK) {
         err = check_names(changed, fault);
@@ -512,6 +480,67 @@ hx_err_t conf_set(conf_t *conf, const char *assignment, hx_fault_t *fault)
     } else {
         conf_destroy(changed);
     }
+    free(changed);
+    return err;
+}
+
+// The keys that a running system lets change, for a line that names them.
+static void list_live(char *out, size_t out_size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t index = 0; index < conf_keys_count(); index++) {
+        if ((conf_key(index)->flags & CONF_LIVE) && used < out_size) {
+            const int length = snprintf(out + used, out_size - used, "%s%s", used > 0 ? ", " : "",
+                                        conf_key(index)->name);
+            used += length > 0 ? (size_t)length : 0;
+        }
+    }
+}
+
+// The place in the table of a key that may be changed, or SIZE_MAX with a line.
+static size_t find_live(const char *assignment, hx_fault_t *fault)
+{
+    char name[CONF_TEXT_MAX];
+    char live[CONF_TEXT_MAX];
+    const size_t length = strcspn(assignment, "= ");
+    snprintf(name, sizeof name, "%.*s", (int)HX_MIN(length, sizeof name - 1), assignment);
+    const size_t index = conf_key_find(name);
+    if (index == SIZE_MAX) {
+        const char *names[CONF_KEYS_MAX];
+        size_t count = 0;
+        for (size_t at = 0; at < conf_keys_count(); at++) {
+            if (conf_key(at)->flags & CONF_LIVE) {
+                names[count++] = conf_key(at)->name;
+            }
+        }
+        (void)hx_fault(fault, HX_E_ARG, "set: unknown key `%.64s`; the nearest known one is `%s`",
+                       name, hx_nearest(name, names, count));
+    } else if (!(conf_key(index)->flags & CONF_LIVE)) {
+        list_live(live, sizeof live);
+        (void)hx_fault(fault, HX_E_ARG,
+                       "set: %s cannot be changed while the run is on: stop it, change the file, "
+                       "and start again; these can: %s, worker.NAME.slowdown",
+                       name, live);
+        return SIZE_MAX;
+    }
+    return index;
+}
+
+hx_err_t conf_set_live(conf_t *conf, const char *assignment, hx_fault_t *fault)
+{
+    return find_live(assignment, fault) == SIZE_MAX ? HX_E_ARG : conf_set(conf, assignment, fault);
+}
+
+hx_err_t conf_check_live(const conf_t *conf, const char *assignment, hx_fault_t *fault)
+{
+    if (find_live(assignment, fault) == SIZE_MAX) {
+        return HX_E_ARG;
+    }
+    conf_t *const changed = hx_new(1, sizeof *changed);
+    conf_copy(conf, changed);
+    const hx_err_t err = apply(changed, assignment, 0, fault);
+    conf_destroy(changed);
     free(changed);
     return err;
 }

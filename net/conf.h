@@ -27,11 +27,12 @@
 #define CONF_WORKERS_MAX 1024  // Of one site.
 #define CONF_STAGES_MAX 64     // Of one pipeline cut by hand.
 
-#define CONF_UNBOUNDED UINT32_MAX  // `none` where a count or a bound is expected.
-#define CONF_AUTO UINT32_MAX       // `auto` where a count is expected.
-#define CONF_QUORUM_ONE 0.0        // `one`: a single contribution is a quorum.
-#define CONF_QUORUM_AUTO (-1.0)    // `auto`
-#define CONF_LOOKAHEAD_AUTO (-1)   // `auto`
+#define CONF_UNBOUNDED UINT32_MAX             // `none` where a count or a bound is expected.
+#define CONF_AUTO UINT32_MAX                  // `auto` where a count is expected.
+#define CONF_QUORUM_ONE 0.0                   // `one`: a single contribution is a quorum.
+#define CONF_QUORUM_AUTO (-1.0)               // `auto`
+#define CONF_LOOKAHEAD_AUTO (-1)              // `auto`
+#define CONF_STALENESS_AUTO (UINT32_MAX - 1)  // `auto` of a bound on lags.
 
 typedef enum {
     CONF_MODE_BSP,
@@ -120,8 +121,9 @@ typedef struct {
 typedef struct {
     conf_mode_t mode;
     double quorum;  // Fraction of the global batch in (0, 1], CONF_QUORUM_ONE or CONF_QUORUM_AUTO.
-    uint32_t staleness;  // Commits, or CONF_UNBOUNDED.
-    uint32_t lag_max;    // Largest lag of a committed contribution; CONF_UNBOUNDED: there is none.
+    uint32_t staleness;  // Commits, CONF_UNBOUNDED or CONF_STALENESS_AUTO.
+    // Largest lag of a committed contribution; CONF_UNBOUNDED: none, CONF_STALENESS_AUTO: follows.
+    uint32_t lag_max;
     uint32_t gate;       // ssp, wsp: steps a pipeline may be ahead of the slowest; else unbounded.
     bool cancel_late;    // ksync: what is not in a round is closed when that commits.
     uint32_t run_ahead;  // Leases that a pipeline may hold beyond the one it computes.
@@ -132,6 +134,7 @@ typedef struct {
     double mass_exponent;  // p of kappa^p.
     double kappa_max;
     double lookahead;  // Last steps that weights for training are ahead; or CONF_LOOKAHEAD_AUTO.
+    bool frequency;  // Weights in proportion to computing time, for data that differs by pipeline.
     uint32_t local_steps;
     conf_compress_t compress;
     double compress_keep;  // topk: the fraction that is kept.
@@ -267,12 +270,22 @@ HX_MUST_USE hx_err_t conf_read(const char *path, const char *text, size_t size,
                                const char *const *overrides, size_t overrides_count, conf_t *out,
                                hx_fault_t *fault);
 
+// A copy with memory of its own, to be given back with conf_destroy.
+void conf_copy(const conf_t *from, conf_t *to);
+
 // Frees what the struct holds and zeroes it; a zeroed struct is accepted.
 void conf_destroy(conf_t *conf);
 
 // Changes one key of a running system, as `--set` would ("sync.staleness=8"), and checks the whole
 // again. On failure `conf` is unchanged.
 HX_MUST_USE hx_err_t conf_set(conf_t *conf, const char *assignment, hx_fault_t *fault);
+
+// The same for the keys that a running system lets change (CONF_LIVE in the table); any other is
+// refused with a line that lists those.
+HX_MUST_USE hx_err_t conf_set_live(conf_t *conf, const char *assignment, hx_fault_t *fault);
+
+// Whether conf_set_live could take that key and value, whatever the other keys are.
+HX_MUST_USE hx_err_t conf_check_live(const conf_t *conf, const char *assignment, hx_fault_t *fault);
 
 // Every effective value, one a line, with its origin: `sync.staleness = 4   # default`.
 void conf_print(const conf_t *conf, FILE *file);

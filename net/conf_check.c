@@ -28,7 +28,7 @@ void conf_where(const conf_t *conf, const char *key, char *out, size_t out_size)
         snprintf(out, out_size, "%s:%" PRIu32, conf->path, origin->line);
         break;
     case CONF_FROM_COMMAND:
-        snprintf(out, out_size, "--set");
+        snprintf(out, out_size, "%s", origin->line > 0 ? "--set" : "set");
         break;
     default:
         snprintf(out, out_size, "%s (default)", conf->path);

@@ -54,10 +54,10 @@ static const conf_word_t DECAYS[] = {
     {0},
 };
 static const conf_word_t QUORUMS[] = {
-    {"one", CONF_QUORUM_ONE, false}, {"auto", CONF_QUORUM_AUTO, true}, {0}};
+    {"one", CONF_QUORUM_ONE, false}, {"auto", CONF_QUORUM_AUTO, false}, {0}};
 static const conf_word_t LOOKAHEADS[] = {{"auto", CONF_LOOKAHEAD_AUTO, false}, {0}};
 static const conf_word_t BOUNDS[] = {
-    {"none", CONF_UNBOUNDED, false}, {"auto", CONF_UNBOUNDED, true}, {0}};
+    {"none", CONF_UNBOUNDED, false}, {"auto", CONF_STALENESS_AUTO, false}, {0}};
 static const conf_word_t AUTO[] = {{"auto", CONF_AUTO, false}, {0}};
 static const conf_word_t AUTO_0[] = {{"auto", 0, false}, {0}};
 static const conf_word_t NONE_0[] = {{"none", 0, false}, {0}};
@@ -82,6 +82,7 @@ static const conf_word_t NONE_0[] = {{"none", 0, false}, {0}};
     KEY(name_, REAL, fallback_, "", min_, max_, NULL, flags_, NULL, doc_)
 
 #define A CONF_AGREE
+#define L CONF_LIVE
 #define OPEN_MIN CONF_MIN_OPEN
 #define OPEN_MAX CONF_MAX_OPEN
 #define MODE "sync.mode"
@@ -126,23 +127,26 @@ static const conf_key_t KEYS[] = {
     KEY(worker.threads, COUNT, "auto", "threads", 1, 1024, AUTO_0, 0, NULL, "threads that compute"),
 
     CHOICE(sync.mode, "ssaw", MODES, A, "how gradients of pipelines meet"),
-    KEY(sync.quorum, REAL, "0.5", "", 0, 1, QUORUMS, A | OPEN_MIN, MODE,
+    KEY(sync.quorum, REAL, "0.5", "", 0, 1, QUORUMS, A | L | OPEN_MIN, MODE,
         "fraction of the global batch that closes a round"),
-    KEY(sync.staleness, COUNT, "4", "commits", 0, 1e6, BOUNDS, A, MODE,
+    KEY(sync.staleness, COUNT, "4", "commits", 0, 1e6, BOUNDS, A | L, MODE,
         "largest lag of a contribution"),
-    KEY(sync.run_ahead, COUNT, "1", "leases", 0, 64, NULL, A, MODE,
+    KEY(sync.run_ahead, COUNT, "1", "leases", 0, 64, NULL, A | L, MODE,
         "leases a pipeline may hold beyond the one it computes"),
-    KEY(sync.grace, REAL, "0.1", "", 0, 10, NULL, A, MODE,
+    KEY(sync.grace, REAL, "0.1", "", 0, 10, NULL, A | L, MODE,
         "wait for the others after the quorum, in mean step times"),
-    KEY(sync.weighting, CHOICE, "poly", "", 0, 0, WEIGHTINGS, A, MODE,
+    KEY(sync.weighting, CHOICE, "poly", "", 0, 0, WEIGHTINGS, A | L, MODE,
         "how a contribution's weight falls with its lag"),
-    REAL(sync.alpha, "0.5", 0, 10, A, "how fast it falls"),
+    REAL(sync.alpha, "0.5", 0, 10, A | L, "how fast it falls"),
     REAL(sync.agreement, "0", 0, 1, A,
         "lowest factor for a late gradient that points elsewhere; 0: off"),
-    REAL(sync.mass_exponent, "0.5", 0, 2, A, "the step grows with the round's mass to this power"),
-    REAL(sync.kappa_max, "1", 0, 100, A | OPEN_MIN, "upper end of that mass"),
     KEY(sync.lookahead, REAL, "auto", "", 0, 16, LOOKAHEADS, A, NULL,
         "how many of the last steps weights are sent ahead, for gradients that will be late"),
+    REAL(sync.mass_exponent, "0.5", 0, 2, A | L,
+        "the step grows with the round's mass to this power"),
+    REAL(sync.kappa_max, "1", 0, 100, A | L | OPEN_MIN, "upper end of that mass"),
+    KEY(sync.frequency, BOOL, "0", "", 0, 1, NULL, A | L, NULL,
+        "1: weights in proportion to computing time"),
     COUNT(sync.local_steps, "1", "steps", 1, 1e6, A,
         "optimizer steps of a worker between contributions"),
     {.name = "sync.compress", .type = CONF_TYPE_COMPRESS, .offset = AT(sync.compress),
@@ -189,7 +193,7 @@ static const conf_key_t KEYS[] = {
     KEY(train.target_loss, REAL, "none", "", 0, 1e3, NONE_0, A | OPEN_MIN, NULL,
         "goal: validation loss"),
     CHOICE(train.optimizer, "adamw", OPTIMIZERS, A, "the optimizer on the servers"),
-    REAL(train.lr, "0.003", 0, 1e3, A | OPEN_MIN, "largest learning rate"),
+    REAL(train.lr, "0.003", 0, 1e3, A | L | OPEN_MIN, "largest learning rate"),
     REAL(train.lr_floor, "0.1", 0, 1, A, "what the decay ends at, as a fraction of lr"),
     REAL(train.warmup, "0.02", 0, 1, A | OPEN_MAX, "fraction of the run in which lr rises from 0"),
     CHOICE(train.decay, "cosine", DECAYS, A, "how lr falls after that"),
@@ -198,7 +202,7 @@ static const conf_key_t KEYS[] = {
     REAL(train.eps, "1e-8", 0, 1, A | OPEN_MIN, "adamw: added to the root"),
     REAL(train.momentum, "0.9", 0, 1, A | OPEN_MAX, "sgd: memory of the gradient"),
     REAL(train.weight_decay, "0.1", 0, 10, A, "pull of matrices towards 0, per step and lr"),
-    KEY(train.clip, REAL, "1.0", "", 0, 1e6, NONE_0, A | OPEN_MIN, NULL,
+    KEY(train.clip, REAL, "1.0", "", 0, 1e6, NONE_0, A | L | OPEN_MIN, NULL,
         "largest norm of the whole gradient"),
 
     KEY(security.curve, BOOL, "0", "", 0, 1, NULL, A, NULL,

@@ -30,6 +30,7 @@ typedef enum {
     CONF_AGREE = 1,     // Enters conf_hash.
     CONF_MIN_OPEN = 2,  // `min` itself is not allowed,
     CONF_MAX_OPEN = 4,  // `max` likewise.
+    CONF_LIVE = 8,      // May be changed while a run is on.
 } conf_flag_t;
 
 // A word that stands for a number. `later`: known, refused in this version.

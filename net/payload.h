@@ -15,6 +15,9 @@
 #define PAYLOAD_RANGES_MAX 4096   // Committed ranges above the low-water mark.
 #define PAYLOAD_CLOSED_MAX 4096
 #define PAYLOAD_BLOCKS_MAX 65536
+#define PAYLOAD_SETTINGS_MAX 64  // Changed while the run was on.
+#define PAYLOAD_KEY_MAX 96       // Bytes of a setting's key, its end included;
+#define PAYLOAD_VALUE_MAX 48     // of its value.
 
 // One contribution of a round, as shards need it and as the journal remembers it.
 typedef struct {
@@ -43,6 +46,12 @@ typedef struct {
     uint64_t end;  // One past the last row.
 } row_range_t;
 
+// A key of the configuration that was changed while the run was on, and its value from then on.
+typedef struct {
+    char key[PAYLOAD_KEY_MAX];
+    char value[PAYLOAD_VALUE_MAX];
+} setting_t;
+
 // The commit record: the truth about one version. Small; whoever has it can lead.
 typedef struct {
     uint64_t history;      // +1 at each rollback.
@@ -67,6 +76,15 @@ typedef struct {
     double step_mean;  // Mean step time in seconds, for grace and deadlines of a resumed run.
     double lookahead;  // Weights for training are so many of this commit's steps ahead.
     uint64_t dropped;  // Contributions so far that were closed uncommitted.
+    // Of the automatic quorum and staleness: what they stand at (0: not in use), the share of
+    // forced waiting, commits since the last change.
+    uint64_t auto_quorum;
+    uint32_t auto_staleness;
+    double auto_forced;
+    uint32_t auto_calm;
+    uint64_t settings_serial;  // Changes so far: the larger one is the newer list.
+    setting_t *settings;       // In order of their first change; each key once.
+    uint32_t settings_count;
     round_member_t *members;
     uint32_t members_count;
 } record_t;

@@ -47,6 +47,14 @@ typedef enum {
     WIRE_STATUS_ASK = 16,  // harmony-ctl -> scheduler.
     WIRE_STATUS = 17,      // answer. payload: JSON.
     WIRE_LEAVE = 18,       // worker -> scheduler and lead: going away on purpose. text.
+    // harmony-ctl -> scheduler -> lead: change something of a run that is on. count (wire_order_t),
+    // node (who asks; the scheduler fills it in), text ("KEY=VALUE", or the name of a node).
+    WIRE_ORDER = 19,
+    // lead -> scheduler -> harmony-ctl, or the scheduler itself: node (who asked), count (status: 0
+    // done, 1 failed, 2 wrong), version (of the model), name (of the node that left), text.
+    WIRE_ORDERED = 20,
+    WIRE_SLOWDOWN = 21,     // lead -> worker: value (at least 1) from the next operation on.
+    WIRE_LEAD_STATUS = 22,  // lead -> scheduler, of itself: version. payload: JSON.
 
     // Work: lead <-> workers.
     // attempt, row_first, rows, version (base), epoch, flags (1: evaluation), seconds (deadline
@@ -102,6 +110,13 @@ typedef enum {
     WIRE_CLOSED_NONFINITE,
     WIRE_CLOSED_CANCELLED,  // The run ends, or the mode cancels what is late.
 } wire_closed_t;
+
+// What an ORDER asks for.
+typedef enum {
+    WIRE_ORDER_SET = 1,     // text: "KEY=VALUE".
+    WIRE_ORDER_CHECKPOINT,  // A checkpoint of the newest version. text: empty.
+    WIRE_ORDER_DRAIN,       // text: name of the node that is to leave at the end of its step.
+} wire_order_t;
 
 // Flat: a kind uses some of the fields, the others are 0.
 typedef struct {

@@ -7,6 +7,7 @@
 
 #define LAMBDA_MIN 1e-30  // A weight is positive, however old.
 #define LOOKAHEAD_GAIN 0.125
+#define QUORUM_START 0.5  // `auto`, until something is measured.
 
 static const ssaw_conf_t STRICT = {
     .staleness = 0,
@@ -78,13 +79,18 @@ ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
 ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t context)
 {
     HX_ASSERT(batch_rows > 0 && context > 0);
-    HX_ASSERT(sync->quorum <= 1.0 && sync->quorum >= CONF_QUORUM_ONE);
+    const bool quorum_auto = sync->quorum == CONF_QUORUM_AUTO;
+    const bool staleness_auto = sync->lag_max == CONF_STALENESS_AUTO;
+    HX_ASSERT(quorum_auto || (sync->quorum <= 1.0 && sync->quorum >= CONF_QUORUM_ONE));
     return (ssaw_conf_t){
         .batch_rows = batch_rows,
         .batch_tokens = batch_rows * context,
-        .quorum_rows = quorum_of(sync->quorum, batch_rows),
+        .quorum_rows = quorum_of(quorum_auto ? QUORUM_START : sync->quorum, batch_rows),
+        .quorum_auto = quorum_auto,
         .run_ahead = sync->run_ahead,
-        .staleness = sync->lag_max,
+        .staleness = staleness_auto ? SSAW_AUTO_START : sync->lag_max,
+        .staleness_auto = staleness_auto,
+        .frequency = sync->frequency,
         .gate = sync->gate,
         .cancel_late = sync->cancel_late,
         .grace = sync->grace,
@@ -118,7 +124,7 @@ hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fau
                         "up work that no round takes: set a number");
     }
     // A batch of one row is the exception: there one contribution is the whole round.
-    if (one && conf->batch_rows > 1 && conf->staleness < pipelines) {
+    if (one && conf->batch_rows > 1 && !conf->staleness_auto && conf->staleness < pipelines) {
         return hx_fault(fault, HX_E_ARG,
                         "sync.staleness: with sync.quorum = one, %" PRIu32 " pipelines make lags "
                         "of about as much, so a bound of %" PRIu32 " would always bind: set at "
@@ -341,7 +347,8 @@ double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weig
         const ssaw_contribution_t *const each = &view->contributions[at];
         HX_ASSERT(each->oldest <= view->version);
         const uint64_t lag = HX_MIN(view->version - each->oldest, UINT32_MAX);
-        weights[at] = (double)each->tokens * ssaw_lambda(conf, (uint32_t)lag) * each->agreement;
+        weights[at] = (double)each->tokens * ssaw_lambda(conf, (uint32_t)lag) * each->agreement *
+                      (conf->frequency ? each->frequency : 1);
         sum += weights[at];
     }
     for (uint32_t at = 0; at < view->contributions_count; at++) {

@@ -22,6 +22,11 @@
 #define SSAW_LOOKAHEAD_MAX 8.0
 #define SSAW_IN_FLIGHT_MAX 2u       // Leases queued at one pipeline where run_ahead is `any`.
 #define SSAW_ASP_PIPELINES_MAX 16u  // More under asp are refused.
+// Staleness `auto` begins in the middle and stays within these (and, where one contribution is a
+// quorum, at or above the number of pipelines, below which it would always bind).
+#define SSAW_AUTO_LOW 2u
+#define SSAW_AUTO_START 4u
+#define SSAW_AUTO_HIGH 16u
 
 typedef struct {
     uint64_t batch_rows;    // N: what a fully synchronous round would wait for.
@@ -37,6 +42,11 @@ typedef struct {
     double mass_exponent;  // p: the step size grows with the round's mass to this power.
     double kappa_max;      // Largest mass that counts.
     double lookahead;      // As ssaw_lookahead takes it; SSAW_LOOKAHEAD_AUTO: by measured lags.
+    bool frequency;        // Weights in proportion to computing time, besides lag.
+    // `quorum_rows` and `staleness` follow ssaw_quorum and ssaw_observe, and are what these said
+    // last.
+    bool quorum_auto;
+    bool staleness_auto;
 } ssaw_conf_t;
 
 // A lease whose gradients every shard holds. Kept in order of announcement.
@@ -46,6 +56,7 @@ typedef struct {
     uint64_t tokens;   // As the last stage reported.
     uint64_t oldest;   // The oldest model version that the step really used; at most the view's.
     double agreement;  // phi in (0, 1]; 1 where it is off.
+    double frequency;  // Its pipeline's computing time a row over the mean of all; where it is on.
     hx_time_t announced_at;
 } ssaw_contribution_t;
 
@@ -119,5 +130,40 @@ double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weig
 double ssaw_lookahead(const ssaw_conf_t *conf, double before, double lag);
 // What the step size is multiplied by: kappa^p.
 double ssaw_step_scale(const ssaw_conf_t *conf, double kappa);
+
+// ---- quorum = auto, staleness = auto (ssaw_auto.c)
+
+// When one live pipeline's next contribution is expected, seen from the moment at which a round
+// opens.
+typedef struct {
+    double seconds;  // From now; 0: it is announced already.
+    uint64_t rows;
+    double lag;  // That its contributions had of late, in the mean.
+} ssaw_arrival_t;
+
+// What the automatic values remember between rounds. A part of each commit's record.
+typedef struct {
+    uint64_t quorum_rows;  // 0: none chosen yet.
+    uint32_t staleness;    // 0: none chosen yet.
+    double forced;  // Share of the time in which the bound alone kept a round open, smoothed.
+    uint32_t calm;  // Commits since the bound moved.
+} ssaw_auto_t;
+
+// Rows of the next round's quorum: the first k arrivals that give the most useful rows a second,
+//
+//     max over k >= live / 2 of  sum over j <= k of n_j lambda(E tau_j) / (t_k + commit_seconds)
+//
+// t_k being when the k-th arrives. The earlier choice `state->quorum_rows` stays unless another is
+// better by more than a tenth. `arrivals` (count of them, at least one, in any order) are sorted in
+// place; the answer is written to `state` and at most batch_rows.
+void ssaw_quorum(const ssaw_conf_t *conf, ssaw_auto_t *state, ssaw_arrival_t *arrivals,
+                 uint32_t count, double commit_seconds);
+
+// Moves the bound after a commit that came `seconds` after the one before it and of which, for
+// `forced` of them, nothing but the lag bound kept the round open: one up where more than a tenth
+// of the time is lost to it, one down where next to nothing is, and not again before the effect of
+// the last move shows.
+void ssaw_observe(const ssaw_conf_t *conf, ssaw_auto_t *state, uint32_t pipelines, double seconds,
+                  double forced);
 
 #endif

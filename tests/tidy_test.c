@@ -33,7 +33,7 @@ static const exception_t IO[] = {
     {"tensor/cpu_ops.c", "threads of the device, through backend_cpu"},
     {"model/model_file.c", "reads and writes model files"},
     {"net/address.c", "resolves names, asks for routes and holders of ports"},
-    {"net/conf.c", "reads the configuration file"},
+    {"net/conf_open.c", "reads the configuration file"},
     {"net/conf_print.c", "writes to a stream"},
     {"net/link.c", "sockets"},
     {"net/link_peers.c", "resolves names, opens sockets"},

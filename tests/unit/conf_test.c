@@ -308,3 +308,34 @@ Test(conf, small_questions)
     cr_expect_str_eq(conf_optimizer_name(CONF_OPTIMIZER_SGD), "sgd");
     conf_destroy(&conf);
 }
+
+Test(conf, only_some_keys_change_while_a_run_is_on)
+{
+    conf_t conf;
+    hx_fault_t fault;
+    accept(SITES, NULL, &conf);
+    cr_expect_eq(conf_set_live(&conf, "sync.staleness=8", &fault), HX_OK, "%s", fault.text);
+    cr_expect_eq(conf.sync.lag_max, 8);
+    cr_expect_eq(conf_set_live(&conf, "train.lr=0.5", &fault), HX_OK, "%s", fault.text);
+    cr_expect_eq(conf.train.lr, 0.5);
+    cr_expect_eq(conf_set_live(&conf, "sync.mode=bsp", &fault), HX_E_ARG);
+    cr_expect(strstr(fault.text, "sync.staleness"), "it lists those that do: %s", fault.text);
+    cr_expect_eq(conf_set_live(&conf, "sync.gracious=1", &fault), HX_E_ARG);
+    cr_expect(strstr(fault.text, "sync.grace"), "%s", fault.text);
+    cr_expect_eq(conf_set_live(&conf, "sync.grace=many", &fault), HX_E_ARG);
+    cr_expect_eq(conf_check_live(&conf, "sync.grace=0.5", &fault), HX_OK, "%s", fault.text);
+    cr_expect_eq(conf.sync.grace, 0.1, "a check changes nothing");
+    cr_expect_eq(conf_check_live(&conf, "sync.grace=many", &fault), HX_E_ARG);
+    conf_destroy(&conf);
+}
+
+Test(conf, what_a_mode_fixes_stays_fixed_while_a_run_is_on)
+{
+    conf_t conf;
+    hx_fault_t fault;
+    accept(SITES, SETS("sync.mode=bsp"), &conf);
+    cr_expect_eq(conf_set_live(&conf, "sync.staleness=8", &fault), HX_E_ARG);
+    cr_expect(strstr(fault.text, "sync.mode = bsp"), "%s", fault.text);
+    cr_expect_eq(conf.sync.staleness, 0);
+    conf_destroy(&conf);
+}

@@ -84,12 +84,21 @@ static record_t small_record(void)
         .step_mean = 0.8,
         .lookahead = 1.5,
         .dropped = 4,
+        .auto_quorum = 24,
+        .auto_staleness = 6,
+        .auto_forced = 0.02,
+        .auto_calm = 11,
+        .settings_serial = 5,
+        .settings = hx_new(2, sizeof(setting_t)),
+        .settings_count = 2,
         .members = hx_new(1, sizeof(round_member_t)),
         .members_count = 1,
     };
     record.committed[0] = (row_range_t){1016, 1032};
     record.committed[1] = (row_range_t){1040, 1048};
     record.skipped[0] = (row_range_t){500, 516};
+    record.settings[0] = (setting_t){"sync.staleness", "8"};
+    record.settings[1] = (setting_t){"worker.east/slow.slowdown", "4"};
     record.members[0] = (round_member_t){.attempt = (UINT64_C(2) << 40) + 8,
                                          .pipeline = 1,
                                          .row_first = 1016,
@@ -213,6 +222,8 @@ Test(payload, record_copy_is_deep)
     cr_assert_eq(copy.members[0].attempt, (UINT64_C(2) << 40) + 8);
     cr_assert_eq(copy.committed[1].end, 1048);
     cr_assert_eq(copy.skipped[0].first, 500);
+    cr_assert_str_eq(copy.settings[1].key, "worker.east/slow.slowdown");
+    cr_assert_str_eq(copy.settings[0].value, "8");
     record_destroy(&copy);
     cr_assert_null(copy.members);
 }
