@@ -119,6 +119,7 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
         break;
     case WORKER_JOB_STASH:
     case WORKER_JOB_DROP:
+    case WORKER_JOB_SLOWDOWN:
         break;
     }
     if (self->run && job->kind != WORKER_JOB_PROFILE) {

@@ -11,7 +11,7 @@
 
 #define REGISTER_EVERY HX_SEC(1)
 #define WORD_EVERY HX_SEC(5)
-#define ACK_EVERY HX_SEC(2)
+#define REQUEST_TIMEOUT HX_SEC(2)
 #define ORPHAN_LIMIT HX_SEC(10)
 
 member_conf_t member_conf_of(const conf_t *conf, plan_role_t role, const char *site,
@@ -20,6 +20,7 @@ member_conf_t member_conf_of(const conf_t *conf, plan_role_t role, const char *s
     member_conf_t out = {
         .role = role,
         .join_timeout = conf->run.join_timeout,
+        .request_timeout = conf->run.request_timeout,
     };
     snprintf(out.run, sizeof out.run, "%s", conf->run.name);
     snprintf(out.site, sizeof out.site, "%s", site);
@@ -35,6 +36,9 @@ void member_init(member_t *self, const member_conf_t *conf)
 {
     HX_ASSERT(conf->id > NODE_SCHEDULER && conf->model);
     *self = (member_t){.conf = *conf, .next_ack = HX_TIME_NEVER, .orphan_at = HX_TIME_NEVER};
+    if (self->conf.request_timeout <= 0) {
+        self->conf.request_timeout = REQUEST_TIMEOUT;
+    }
 }
 
 void member_clear(member_t *self)
@@ -81,7 +85,7 @@ static void send_ack(member_t *self, hx_time_t now, step_out_t *out)
     const wire_msg_t msg = {
         .kind = WIRE_PLAN_ACK, .epoch = self->plan.epoch, .version = self->ack_version};
     step_send(out, to, &msg, NULL);
-    self->next_ack = now + ACK_EVERY;
+    self->next_ack = now + self->conf.request_timeout;
 }
 
 void member_ready(member_t *self, uint64_t version, hx_time_t now, step_out_t *out)

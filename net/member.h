@@ -29,7 +29,8 @@ typedef struct {
     uint64_t data_hash;   // 0: this role reads no data.
     uint64_t checkpoint;  // Keepers: newest checkpoint's version + 1; 0: none.
     hx_time_t join_timeout;
-    const model_t *model;  // To check plans against. Borrowed.
+    hx_time_t request_timeout;  // What was not answered is said again after this; 0: 2 s.
+    const model_t *model;       // To check plans against. Borrowed.
 } member_conf_t;
 
 typedef enum {
@@ -73,8 +74,8 @@ void member_clear(member_t *self);
 // its own wake-ups.
 member_event_t member_step(member_t *self, const step_in_t *in, step_out_t *out);
 
-// Sends PLAN_ACK to the lead (for the lead itself: to the scheduler), repeated every 2 s until
-// member_heard.
+// Sends PLAN_ACK to the lead (for the lead itself: to the scheduler), repeated every
+// request_timeout until member_heard.
 void member_ready(member_t *self, uint64_t version, hx_time_t now, step_out_t *out);
 // The lead has been heard: no more repeats of PLAN_ACK.
 void member_heard(member_t *self);

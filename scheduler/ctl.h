@@ -6,14 +6,25 @@
 #include "net/conf.h"
 #include "net/link.h"
 
-// Sends one message to the scheduler of the configuration. If `answer` is WIRE_STATUS or another
-// kind, waits for it and gives its payload to `*out` (the caller's to release); if it is 0, waits
-// only until the message was received. HX_E_TIMEOUT and a line: nobody answers there.
-HX_MUST_USE hx_err_t ctl_ask(const conf_t *conf, const wire_msg_t *msg, wire_kind_t answer,
-                             blob_t **out, hx_fault_t *fault);
+#define CTL_PATIENCE HX_SEC(5)
 
-// Whether a command is one of this version; else HX_E_ARG or HX_E_UNSUPPORTED and a line that says
-// what to do instead.
-HX_MUST_USE hx_err_t ctl_check(const char *command, hx_fault_t *fault);
+// What is asked, and what came back.
+typedef struct {
+    wire_msg_t msg;
+    wire_kind_t answer;  // The kind to wait for; 0: only until the message was received.
+    hx_time_t patience;  // How long; 0: CTL_PATIENCE.
+    wire_msg_t reply;
+    blob_t *blob;  // The answer's payload or NULL: the caller's to release.
+} ctl_question_t;
+
+// Sends question->msg to the scheduler of the configuration and waits for the answer.
+// HX_E_TIMEOUT and a line: nobody answers there.
+HX_MUST_USE hx_err_t ctl_ask(const conf_t *conf, ctl_question_t *question, hx_fault_t *fault);
+
+// The question that a command line asks: `words` are COMMAND and what follows it. Keys and values
+// of `set` are checked as far as the configuration tells; the lead checks the rest. HX_E_ARG and a
+// line that says what is wrong.
+HX_MUST_USE hx_err_t ctl_question(const conf_t *conf, const char *const *words, size_t count,
+                                  ctl_question_t *out, hx_fault_t *fault);
 
 #endif

@@ -1,4 +1,4 @@
-// harmony-ctl - asks and stops a running system.
+// harmony-ctl - asks, changes and stops a running system.
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,16 +19,21 @@ static const option_t OPTIONS[] = {
 static const options_spec_t SPEC = {
     .program = "harmony-ctl",
     .summary =
-        "Talks to the scheduler of the run that CONF describes. `status` prints a table of the "
-        "nodes and "
-        "how far the run is. `stop` ends the run cleanly, with a checkpoint, as Ctrl-C does.",
-    .operands = "CONF status|stop",
+        "Talks to the scheduler of the run that CONF describes. `status` prints how far the run "
+        "is, "
+        "tables of its nodes and pipelines, and how often which lag occurred. `set` changes a key "
+        "of `sync`, train.lr, train.clip or worker.NAME.slowdown from the next round on. "
+        "`checkpoint` saves the newest version and prints where. `drain` lets a worker leave at "
+        "the end of its step. `stop` ends the run cleanly, with a checkpoint, as Ctrl-C does.",
+    .operands = "CONF status|set KEY VALUE|checkpoint|drain NODE|stop",
     .operands_min = 2,
     .operands_max = 4,
     .conf = true,
     .options = OPTIONS,
     .options_count = HX_COUNT(OPTIONS),
-    .examples = "  harmony-ctl conf/quickstart.conf status\n",
+    .examples = "  harmony-ctl conf/quickstart.conf status\n"
+                "  harmony-ctl conf/quickstart.conf set sync.staleness 8\n"
+                "  harmony-ctl conf/quickstart.conf drain west/slow\n",
 };
 
 static int show(const blob_t *blob)
@@ -48,32 +53,53 @@ static int show(const blob_t *blob)
     return EXIT_DONE;
 }
 
-static int run(const conf_t *conf, const char *command)
+// What an order came to, in one line.
+static int tell(const conf_t *conf, const ctl_question_t *question)
+{
+    const wire_msg_t *const reply = &question->reply;
+    char path[2 * CONF_TEXT_MAX];
+    char file[64];
+    if (reply->count != 0) {
+        fprintf(stderr, "%s: %s\n", SPEC.program, reply->text);
+        return reply->count == 2 ? EXIT_USAGE : EXIT_FAILED;
+    }
+    snprintf(file, sizeof file, "checkpoint-%" PRIu64, reply->version);
+    if (question->msg.count != WIRE_ORDER_CHECKPOINT) {
+        printf("%s%s%s\n", reply->name, reply->name[0] ? ": " : "", reply->text);
+    } else if (conf_run_path(conf, file, path, sizeof path)) {
+        printf("%s\n", path);
+    }
+    return EXIT_DONE;
+}
+
+static int ask(const conf_t *conf, ctl_question_t *question)
 {
     hx_fault_t fault = {{0}};
-    if (ctl_check(command, &fault) != HX_OK) {
-        return options_refuse(&SPEC, "%s", fault.text);
-    }
-    const bool status = strcmp(command, "status") == 0;
-    wire_msg_t msg = {.kind = WIRE_STATUS_ASK};
-    if (!status) {
-        msg = (wire_msg_t){.kind = WIRE_STOP_ASK, .count = EXIT_INTERRUPTED};
-        snprintf(msg.text, sizeof msg.text, "stopped by harmony-ctl");
-    }
-    blob_t *blob = NULL;
-    if (node_prepare(&fault) != HX_OK ||
-        ctl_ask(conf, &msg, status ? WIRE_STATUS : (wire_kind_t)0, &blob, &fault) != HX_OK) {
+    if (node_prepare(&fault) != HX_OK || ctl_ask(conf, question, &fault) != HX_OK) {
         fprintf(stderr, "%s: %s\n", SPEC.program, fault.text);
         return EXIT_FAILED;
     }
-    if (status) {
-        const int shown = show(blob);
-        blob_release(&blob);
-        return shown;
+    if (question->answer == WIRE_ORDERED) {
+        return tell(conf, question);
+    }
+    if (question->answer == WIRE_STATUS) {
+        return show(question->blob);
     }
     printf("asked the scheduler at %s to end the run \"%s\"\n", conf->scheduler.endpoint,
            conf->run.name);
     return EXIT_DONE;
+}
+
+static int run(const conf_t *conf, const char *const *words, size_t count)
+{
+    hx_fault_t fault = {{0}};
+    ctl_question_t question = {0};
+    if (ctl_question(conf, words, count, &question, &fault) != HX_OK) {
+        return options_refuse(&SPEC, "%s", fault.text);
+    }
+    const int status = ask(conf, &question);
+    blob_release(&question.blob);
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -87,7 +113,7 @@ int main(int argc, char **argv)
         conf_destroy(&conf);
         return options.status;
     }
-    const int status = run(&conf, options.operands[1]);
+    const int status = run(&conf, options.operands + 1, options.operands_count - 1);
     conf_destroy(&conf);
     options_destroy(&options);
     hx_log_close();

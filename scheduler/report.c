@@ -10,6 +10,8 @@
 
 #include "tensor/hx_text.h"
 
+#define BAR_MAX 40.0  // Characters of the longest bar.
+
 void report_count(double value, char *out, size_t out_size)
 {
     if (!isfinite(value)) {
@@ -260,6 +262,80 @@ static void node_line(const json_t *node, hx_text_t *text)
                 pipeline, stage, step, speed, lag);
 }
 
+static void pipeline_line(const json_t *pipeline, hx_text_t *text)
+{
+    char lag[32], mean[32], step[32], spread[32], forced[32];
+    number_text(number_of(pipeline, "lag"), 0, lag, sizeof lag);
+    number_text(number_of(pipeline, "lag_mean"), 1, mean, sizeof mean);
+    number_text(number_of(pipeline, "step_seconds"), 3, step, sizeof step);
+    number_text(number_of(pipeline, "step_spread"), 3, spread, sizeof spread);
+    number_text(number_of(pipeline, "forced_seconds"), 1, forced, sizeof forced);
+    hx_text_add(text, "%-9.0f %-8s %8.0f %4s %9s %5.0f %9.0f %8s %8s %13.0f %9s\n",
+                fmax(number_of(pipeline, "pipeline"), 0), text_of(pipeline, "state"),
+                fmax(number_of(pipeline, "base"), 0), lag, mean,
+                fmax(number_of(pipeline, "held"), 0), fmax(number_of(pipeline, "in_flight"), 0),
+                step, spread, fmax(number_of(pipeline, "forced_waits"), 0), forced);
+}
+
+// A bar for each lag that was committed, the longest of them BAR_MAX wide.
+static void lag_bars(const json_t *lags, hx_text_t *text)
+{
+    double most = 0;
+    size_t last = 0;
+    const size_t count = json_array_size(lags);
+    for (size_t at = 0; at < count; at++) {
+        const double value = json_number_value(json_array_get(lags, at));
+        most = fmax(most, value);
+        last = value > 0 ? at : last;
+    }
+    for (size_t at = 0; most > 0 && at <= last; at++) {
+        const double value = json_number_value(json_array_get(lags, at));
+        const int width = (int)ceil(BAR_MAX * value / most);
+        hx_text_add(text, "lag %2zu%s %10.0f ", at, at + 1 == count ? "+" : " ", value);
+        for (int dot = 0; dot < width; dot++) {
+            hx_text_add(text, "#");
+        }
+        hx_text_add(text, "\n");
+    }
+}
+
+// What the lead said of its rounds and pipelines; nothing before it said so.
+static void sync_text(const json_t *status, hx_text_t *text)
+{
+    const json_t *const sync = json_object_get(status, "sync");
+    const json_t *const pipelines = json_object_get(sync, "pipelines");
+    if (!json_is_array(pipelines)) {
+        return;
+    }
+    char quorum[32], staleness[32], grace[32], alpha[32], rate[32];
+    number_text(number_of(sync, "quorum"), 2, quorum, sizeof quorum);
+    number_text(number_of(sync, "staleness"), 0, staleness, sizeof staleness);
+    number_text(number_of(sync, "grace"), 2, grace, sizeof grace);
+    number_text(number_of(sync, "alpha"), 2, alpha, sizeof alpha);
+    number_text(number_of(sync, "lr"), 6, rate, sizeof rate);
+    hx_text_add(text,
+                "\nquorum %s, staleness %s, grace %s, alpha %s, lr %s; the round waits for %s\n",
+                quorum, isfinite(number_of(sync, "staleness")) ? staleness : "none", grace, alpha,
+                rate, text_of(sync, "waits_for"));
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach(json_object_get(sync, "set"), key, value)
+    {
+        const char *const set = json_string_value(value);
+        hx_text_add(text, "set while the run is on: %s = %s\n", key, set ? set : "-");
+    }
+    hx_text_add(text, "%-9s %-8s %8s %4s %9s %5s %9s %8s %8s %13s %9s\n", "pipeline", "state",
+                "base", "lag", "mean lag", "held", "in flight", "step s", "spread s",
+                "forced waits", "waited s");
+    size_t at = 0;
+    const json_t *pipeline = NULL;
+    json_array_foreach(pipelines, at, pipeline)
+    {
+        pipeline_line(pipeline, text);
+    }
+    lag_bars(json_object_get(sync, "lags"), text);
+}
+
 hx_err_t report_status_text(const char *json, size_t size, char **out)
 {
     json_t *const status = json_loadb(json, size, 0, NULL);
@@ -291,6 +367,7 @@ hx_err_t report_status_text(const char *json, size_t size, char **out)
     {
         node_line(node, &text);
     }
+    sync_text(status, &text);
     json_decref(status);
     *out = text.bytes;
     return HX_OK;

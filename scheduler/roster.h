@@ -17,6 +17,7 @@ typedef struct {
     hx_time_t heard_at;  // Its newest message.
     bool asked;          // Whether it still lives, since another node wants its name,
     bool answered;       // and it does.
+    bool leaving;        // A user asked it to, and it was told to stop.
     bool gone;           // Lost, or left.
     bool stopped;        // Said STOPPED.
     bool profiled;

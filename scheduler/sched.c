@@ -32,6 +32,7 @@ void sched_destroy(sched_t **self_p)
         plan_destroy(&self->plan);
         json_decref(self->bytes_sent);
         json_decref(self->totals);
+        json_decref(self->lead_status);
         free(self->lines);
         free(self->links);
         free(self->paces);
@@ -356,8 +357,16 @@ static void on_message(sched_t *self, const step_in_t *in, step_out_t *out)
         on_status_ask(self, in, out);
         break;
     case WIRE_STOP_ASK:
-        sched_on_stop_ask(self, (int)in->msg.count, in->msg.text,
-                          in->now, out);
+        sched_on_stop_ask(self, (int)in->msg.count, in->msg.text, in->now, out);
+        break;
+    case WIRE_ORDER:
+        sched_on_order(self, in, out);
+        break;
+    case WIRE_ORDERED:
+        sched_on_ordered(self, in, out);
+        break;
+    case WIRE_LEAD_STATUS:
+        sched_on_lead_status(self, in, out);
         break;
     case WIRE_LEAVE:
         sched_on_gone(self, in->peer, in->msg.text[0] ? in->msg.text : "left", in->now, out);

@@ -4,6 +4,7 @@
 //   sched_plan.c    profiles, lines between sites, the plan
 //   sched_run.c     progress, losses, the end
 //   sched_report.c  status, summary
+//   sched_order.c   what users ask of a run that is on, and what the lead says of its pipelines
 
 #ifndef SCHED_INTERNAL_H
 #define SCHED_INTERNAL_H
@@ -91,6 +92,8 @@ struct sched {
     uint32_t failures;    // Nodes lost during the run.
     json_t *bytes_sent;   // {"east -> west": bytes}
     json_t *totals;       // The lead's; NULL: none came.
+    json_t *lead_status;  // Its newest LEAD_STATUS, which came then; NULL: none came.
+    hx_time_t lead_status_at;
 
     // The end.
     uint32_t signals;
@@ -126,6 +129,11 @@ void sched_on_stop_ask(sched_t *self, int status, const char *text, hx_time_t no
 void sched_end(sched_t *self, int status, hx_time_t now, step_out_t *out, const char *format, ...)
     HX_PRINTF(5, 6);
 void sched_sum(sched_t *self, hx_time_t now, step_out_t *out);
+
+// sched_order.c
+void sched_on_order(sched_t *self, const step_in_t *in, step_out_t *out);
+void sched_on_ordered(sched_t *self, const step_in_t *in, step_out_t *out);
+void sched_on_lead_status(sched_t *self, const step_in_t *in, step_out_t *out);
 
 // sched_report.c
 void sched_progress_line(const sched_t *self, hx_time_t now, char *out, size_t out_size);

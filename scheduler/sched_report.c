@@ -164,6 +164,7 @@ static json_t *nodes_json(const sched_t *self, hx_time_t now)
         put(node, "state",
             json_string(entry->gone      ? "gone"
                         : entry->stopped ? "stopped"
+                        : entry->leaving ? "leaving"
                         : used           ? "here"
                                          : "idle"));
         put(node, "heard_seconds", report_number((double)(now - entry->heard_at) / 1e9));
@@ -196,6 +197,9 @@ char *sched_status_json(const sched_t *self, hx_time_t now)
     put(status, "predicted_step_seconds",
         report_number(self->plan.epoch > 0 ? self->plan.step_seconds : NAN));
     put(status, "nodes", nodes_json(self, now));
+    put(status, "sync", self->lead_status ? json_incref(self->lead_status) : json_null());
+    put(status, "sync_age_seconds",
+        report_number(self->lead_status ? (double)(now - self->lead_status_at) / 1e9 : NAN));
     return dump(status, JSON_COMPACT);
 }
 

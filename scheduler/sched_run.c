@@ -111,6 +111,9 @@ void sched_on_gone(sched_t *self, node_id_t id, const char *how, hx_time_t now, 
         }
         return;
     }
+    if (entry->leaving) {
+        return;
+    }
     if (!seated(self, id)) {
         step_note(out, STEP_WARN, "%s, which had no part in the plan, %s", entry->node.name,
                   lost ? "was lost" : how);
@@ -164,8 +167,7 @@ void sched_on_done(sched_t *self, const step_in_t *in, step_out_t *out)
         }
     }
     self->version = in->msg.version;
-    sched_end(self, (int)in->msg.count, in->now, out, "%s",
-              in->msg.text);
+    sched_end(self, (int)in->msg.count, in->now, out, "%s", in->msg.text);
 }
 
 void sched_end(sched_t *self, int status, hx_time_t now, step_out_t *out, const char *format, ...)
@@ -209,7 +211,7 @@ static void run_trace(sched_t *self, const roster_entry_t *entry, blob_t *events
 void sched_on_stopped(sched_t *self, const step_in_t *in, step_out_t *out)
 {
     roster_entry_t *const entry = roster_find(&self->roster, in->peer);
-    if (self->phase != SCHED_STOP || !entry || entry->stopped) {
+    if (!entry || entry->stopped || (self->phase != SCHED_STOP && !entry->leaving)) {
         return;
     }
     entry->stopped = true;
@@ -217,7 +219,7 @@ void sched_on_stopped(sched_t *self, const step_in_t *in, step_out_t *out)
         sched_count_bytes(self, entry, in->blob);
         run_trace(self, entry, in->blob, out);
     }
-    if (all_stopped(self)) {
+    if (self->phase == SCHED_STOP && all_stopped(self)) {
         sched_sum(self, in->now, out);
     }
 }

@@ -55,6 +55,7 @@ void lead_finish(lead_t *self, hx_time_t now, step_out_t *out)
 {
     HX_ASSERT(self->phase != LEAD_OVER);
     self->phase = LEAD_OVER;
+    lead_live_end(self, out);
     wire_msg_t msg = {.kind = WIRE_DONE, .count = (uint32_t)self->status, .version = self->version};
     snprintf(msg.text, sizeof msg.text, "%s", self->reason);
     blob_t *totals = lead_totals_json(self, now);
@@ -109,6 +110,7 @@ lead_t *lead_new(const lead_conf_t *conf)
     blocks_make(conf->member.model, conf->block_size, &self->blocks);
     cursor_init(&self->cursor, 0);
     lead_report_init(self);
+    lead_live_init(self);
     return self;
 }
 
@@ -133,6 +135,8 @@ void lead_destroy(lead_t **self_p)
     free(self->seats);
     free(self->pipelines);
     free(self->shards);
+    lead_live_clear(self);
+    free(self->arrivals);
     free(self->view_pipelines);
     free(self->view_contributions);
     free(self->leases);
@@ -158,6 +162,8 @@ lead_view_t lead_view(const lead_t *self)
         .nonsense = self->member.refused,
         .books_hold = cursor_check(&self->cursor),
         .done = self->phase == LEAD_OVER,
+        .ssaw = self->conf.ssaw,
+        .lr = self->conf.schedule.lr,
     };
 }
 
@@ -218,6 +224,7 @@ static bool training_over(const lead_t *self)
 static void run_step(lead_t *self, hx_time_t now, step_out_t *out)
 {
     lead_deadlines(self, now, out);
+    lead_live_step(self, now, out);
     check_goals(self, now, out);
     lead_pin_step(self, now, out);
     if (self->phase == LEAD_FIRST && !self->pin.active) {
@@ -235,6 +242,7 @@ static void run_step(lead_t *self, hx_time_t now, step_out_t *out)
     if (self->phase == LEAD_FINAL) {
         final_step(self, now, out);
     }
+    lead_status_step(self, now, out);
     // New leases have deadlines too.
     for (uint32_t at = 0; at < self->leases_count; at++) {
         const lease_t *const lease = &self->leases[at];
@@ -330,6 +338,9 @@ static void on_message(lead_t *self, const step_in_t *in, step_out_t *out)
         break;
     case WIRE_STOP_ASK:
         on_stop_ask(self, in, out);
+        break;
+    case WIRE_ORDER:
+        lead_on_order(self, in, out);
         break;
     case WIRE_LEAVE:
         on_worker_gone(self, in->peer, "leaves", in->now, out);

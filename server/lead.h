@@ -19,20 +19,23 @@
 #include "tensor/optim.h"
 
 #define LEAD_LEASES_MAX PAYLOAD_MEMBERS_MAX  // Open at a time.
-#define LEAD_QUEUE_MAX 64u     // Leases of one pipeline that are not over: what a worker keeps.
-#define LEAD_STRIKES_MAX 3u    // A range that was not finite so often is skipped.
-#define LEAD_BAD_VOTES_MAX 5u  // Unusable votes of one round that end the run.
-#define LEAD_RESEND_EVERY HX_SEC(2)
+#define LEAD_QUEUE_MAX 64u         // Leases of one pipeline that are not over: what a worker keeps.
+#define LEAD_STRIKES_MAX 3u        // A range that was not finite so often is skipped.
+#define LEAD_BAD_VOTES_MAX 5u      // Unusable votes of one round that end the run.
+#define LEAD_ORDERS_MAX 16u        // Orders of users that wait for their end.
+#define LEAD_LAGS_COUNT 17u        // Of the histogram of lags; the last one counts all larger ones.
 #define LEAD_WORD_EVERY HX_SEC(5)  // Between two lines that say for whom it waits.
 #define LEAD_ATTEMPT_SHIFT 40      // attempt = incarnation << 40 | counter.
 
 typedef enum {
     // Opens the journal for a run that starts from `version` (0: fresh); `attempt` is the history
     // of the record that is resumed. The result's `attempt` is the history to go on with: one more
-    // than the journal's newest if that has records above `version`. A failure's result is a line
-    // of text.
+    // than the journal's newest if that has records above `version`. Its blob is the record with
+    // the newest settings of the journal's last history; NULL without any. A failure's result is a
+    // line of text.
     LEAD_JOB_OPEN = 1,
-    // Appends `blob`, the encoded record of `version`, and syncs it to the disk. Failures likewise.
+    // Appends `blob`, the encoded record of `version`, and syncs it to the disk. `flags` 1: no new
+    // version, but one whose settings were changed. Failures likewise.
     LEAD_JOB_JOURNAL = 2,
 } lead_job_t;
 
@@ -56,6 +59,10 @@ typedef struct {
     hx_time_t lease_min;      // but at least this [10 s].
     hx_time_t stop_grace;     // How long leases may go on after a stop was asked for [5 s].
     hx_time_t start_timeout;  // From the plan to the first grant, for all acknowledgements [60 s].
+    // The configuration that orders of users may change while the run is on, of which `ssaw`,
+    // `schedule` and `clip` are what it says; NULL: they may change nothing. Copied by lead_new.
+    const conf_t *live;
+    hx_time_t status_every;  // Between two LEAD_STATUS, at least, while there is news; 0: none.
 } lead_conf_t;
 
 // For reports, tests and the simulator's checkers.
@@ -75,6 +82,8 @@ typedef struct {
     uint64_t nonsense;  // Messages that made no sense.
     bool books_hold;    // The partition law.
     bool done;          // DONE is out.
+    ssaw_conf_t ssaw;   // By which the round that is open, or being decided, goes,
+    double lr;          // and the largest learning rate.
 } lead_view_t;
 
 typedef struct lead lead_t;

@@ -116,6 +116,26 @@ void lead_close_partial(lead_t *self, hx_time_t now, step_out_t *out)
     }
 }
 
+uint64_t lead_drain(lead_t *self, uint32_t pipeline, hx_time_t now, step_out_t *out)
+{
+    lead_pipeline_t *const own = &self->pipelines[pipeline];
+    uint64_t rows = 0;
+    own->draining = true;
+    for (uint32_t at = 0; at < self->leases_count;) {
+        lease_t *const lease = &self->leases[at];
+        if (lease->pipeline == pipeline && lease->state == LEASE_OPEN &&
+            lease->started_at == HX_TIME_NEVER) {
+            rows += lease->eval ? 0 : lease->rows.end - lease->rows.first;
+            lead_close(self, lease, WIRE_CLOSED_CANCELLED, now, out);
+        } else {
+            at++;
+        }
+    }
+    lead_eval_return(self, pipeline, own->eval_rows);
+    own->eval_rows = (row_range_t){0, 0};
+    return rows;
+}
+
 void lead_close_late(lead_t *self, hx_time_t now, step_out_t *out)
 {
     for (uint32_t at = 0; at < self->leases_count;) {

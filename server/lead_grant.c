@@ -135,6 +135,7 @@ static void view_contribution(lead_t *self, const lease_t *lease, uint64_t *orde
         .tokens = lease->tokens,
         .oldest = lease->oldest,
         .agreement = 1,
+        .frequency = 1,
         .announced_at = lease->announced_at,
     };
 }
@@ -248,6 +249,9 @@ lease_t *lead_lease_add(lead_t *self, uint32_t pipeline, row_range_t rows, uint6
 static bool grant_one(lead_t *self, const ssaw_view_t *view, uint32_t pipeline, hx_time_t now,
                       step_out_t *out)
 {
+    if (self->pipelines[pipeline].draining) {
+        return false;
+    }
     const uint64_t allowed = ssaw_may_grant(&self->conf.ssaw, view, pipeline);
     row_range_t rows;
     const uint32_t queue = view->pipelines[pipeline].outstanding + lead_evals_count(self, pipeline);
@@ -298,6 +302,13 @@ static void measure(lead_t *self, const lease_t *lease, hx_time_t now)
     const double rows = (double)(lease->rows.end - lease->rows.first);
     pipeline->row_mean = smooth(pipeline->row_mean, seconds / rows);
     self->step_mean = smooth(self->step_mean, seconds);
+    // Mean and variance with one weight: D. Finch, Incremental calculation of weighted mean and
+    // variance, 2009, section 9.
+    const double full = seconds / rows * pipeline->rows;
+    const double apart = pipeline->lease_mean > 0 ? full - pipeline->lease_mean : 0;
+    pipeline->lease_mean = smooth(pipeline->lease_mean, full);
+    pipeline->lease_variance =
+        (1 - SMOOTHING) * (pipeline->lease_variance + SMOOTHING * apart * apart);
 }
 
 static void announce(lead_t *self, lease_t *lease, hx_time_t now, step_out_t *out)

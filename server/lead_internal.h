@@ -6,6 +6,9 @@
 //   lead_round.c   a round: PREPARE, votes, journal, COMMIT, APPLIED, OUTCOME
 //   lead_pin.c     what needs one version to stay: evaluations and checkpoints
 //   lead_report.c  lines of metrics and totals
+//   lead_live.c    orders of users: settings, checkpoints, nodes that are to leave
+//   lead_auto.c    automatic quorum and staleness; forced waits
+//   lead_status.c  how every pipeline does, for `harmony-ctl status`
 
 #ifndef LEAD_INTERNAL_H
 #define LEAD_INTERNAL_H
@@ -72,12 +75,20 @@ typedef struct {
     bool live;
     uint32_t seat_first;
     uint32_t seats_count;
-    uint32_t rows;          // Of one lease.
-    double step_planned;    // Predicted seconds of one lease.
-    double row_mean;        // Measured seconds of one row; 0: nothing was measured.
-    uint64_t clock;         // Leases announced.
-    uint32_t steps;         // Leases granted.
-    row_range_t eval_rows;  // Of the evaluation under way: what this pipeline has still to take.
+    uint32_t rows;           // Of one lease.
+    double step_planned;     // Predicted seconds of one lease.
+    double row_mean;         // Measured seconds of one row; 0: nothing was measured.
+    bool draining;           // It is granted nothing more, and given up once its step is done.
+    uint64_t clock;          // Leases announced.
+    double lease_mean;       // Measured seconds of a full lease, smoothed,
+    double lease_variance;   // and their variance, likewise.
+    double lag_mean;         // Of its contributions, smoothed.
+    uint32_t lag;            // Of the newest.
+    uint32_t forced;         // Rounds that the lag bound kept open for a lease of this pipeline,
+    hx_time_t forced_time;   // for so long in all.
+    hx_time_t forced_since;  // HX_TIME_NEVER: not now.
+    uint32_t steps;          // Leases granted.
+    row_range_t eval_rows;   // Of the evaluation under way: what this pipeline has still to take.
     uint64_t eval_tokens;
     double eval_loss;
 } lead_pipeline_t;
@@ -101,6 +112,7 @@ typedef struct {
     double kappa;
     double *squares;  // By block.
     uint32_t bad_votes;
+    hx_time_t closed_at;
     hx_time_t resend_at;
     hx_time_t word_at;
 } lead_round_t;
@@ -131,6 +143,7 @@ typedef struct {
     uint64_t contributions;
     uint64_t lag_sum;
     uint32_t lag_max;
+    uint64_t lags[LEAD_LAGS_COUNT];
     uint64_t tokens;  // Applied by this process.
     uint32_t given_up;
     uint32_t saves_failed;
@@ -148,6 +161,28 @@ typedef struct {
     uint32_t epoch;
     uint64_t version;
 } lead_early_t;
+
+// An order whose asker has no answer yet.
+typedef struct {
+    wire_order_t what;
+    node_id_t asker;
+    uint64_t version;          // CHECKPOINT: this one or a newer.
+    uint32_t pipeline;         // DRAIN.
+    uint64_t rows;             // DRAIN: returned at once.
+    char name[PLAN_NAME_MAX];  // DRAIN.
+    char text[256];            // SET: the answer, once the journal has it.
+} lead_order_t;
+
+// What users changed while the run was on.
+typedef struct {
+    conf_t *conf;  // With all changes; NULL: nothing may be changed.
+    setting_t settings[PAYLOAD_SETTINGS_MAX];
+    uint32_t settings_count;
+    uint64_t serial;  // Changes so far.
+    bool due;         // They take effect as soon as no round is being decided.
+    lead_order_t orders[LEAD_ORDERS_MAX];
+    uint32_t orders_count;
+} lead_live_t;
 
 struct lead {
     lead_conf_t conf;
@@ -198,6 +233,13 @@ struct lead {
     uint32_t nonfinite_run;
 
     lead_round_t round;
+    lead_live_t live;
+    ssaw_auto_t automatic;
+    ssaw_arrival_t *arrivals;  // By pipeline.
+    double commit_mean;        // Seconds from the end of a round to all shards having applied it.
+    hx_time_t forced_since;    // Nothing but the lag bound keeps the round open; HX_TIME_NEVER: no.
+    hx_time_t forced_time;     // Of this round so far.
+    hx_time_t status_at;       // No LEAD_STATUS before.
     lead_pin_t pin;
     uint64_t saved_version;  // The newest that was saved, or the one resumed from.
     bool save_due;
@@ -285,6 +327,8 @@ void lead_close_open(lead_t *self, bool eval, hx_time_t now, step_out_t *out);
 // 0) a part of one is returned, not committed, so that a resume goes on as if there had been no
 // stop.
 void lead_close_partial(lead_t *self, hx_time_t now, step_out_t *out);
+// Takes a pipeline out of granting: what it has not begun is closed. Returns the rows of that.
+uint64_t lead_drain(lead_t *self, uint32_t pipeline, hx_time_t now, step_out_t *out);
 // Closes every lease of training that is not in the round which commits (ksync).
 void lead_close_late(lead_t *self, hx_time_t now, step_out_t *out);
 void lead_deadlines(lead_t *self, hx_time_t now, step_out_t *out);
@@ -307,6 +351,37 @@ void lead_on_eval_announced(lead_t *self, lease_t *lease, step_out_t *out);
 // Rows of an evaluation lease that was closed, or of a pipeline given up, go to the others.
 void lead_eval_return(lead_t *self, uint32_t pipeline, row_range_t rows);
 void lead_on_saved(lead_t *self, const step_in_t *in, step_out_t *out);
+
+// lead_live.c
+void lead_live_init(lead_t *self);
+void lead_live_clear(lead_t *self);
+void lead_on_order(lead_t *self, const step_in_t *in, step_out_t *out);
+// A record with settings is in the journal: the oldest SET is answered.
+void lead_live_journalled(lead_t *self, step_out_t *out);
+// Takes the settings of a record if they are newer than those in use.
+void lead_live_adopt(lead_t *self, const record_t *record, step_out_t *out);
+// Writes settings and automatic values into a record.
+void lead_live_record(const lead_t *self, record_t *record);
+// Workers whose slowdown was changed before a resume are told.
+void lead_live_tell(lead_t *self, step_out_t *out);
+// After every event of the run: changes take effect, drained pipelines leave.
+void lead_live_step(lead_t *self, hx_time_t now, step_out_t *out);
+// A save ended: `why` NULL if it worked.
+void lead_live_saved(lead_t *self, uint64_t version, const char *why, step_out_t *out);
+// The run is over: who still waits is told so.
+void lead_live_end(lead_t *self, step_out_t *out);
+// The bound became smaller: what could only commit beyond it is closed.
+void lead_live_bound(lead_t *self, hx_time_t now, step_out_t *out);
+
+// lead_auto.c
+// After every question whether the round may close.
+void lead_auto_wait(lead_t *self, ssaw_verdict_t verdict, hx_time_t now);
+// A commit is over; `committed_at` is still the time of the one before.
+void lead_auto_commit(lead_t *self, hx_time_t now, step_out_t *out);
+
+// lead_status.c
+void lead_status_step(lead_t *self, hx_time_t now, step_out_t *out);
+blob_t *lead_status_json(lead_t *self, hx_time_t now);
 
 // lead_report.c
 void lead_report_init(lead_t *self);

@@ -34,8 +34,22 @@ void lead_jobs_destroy(lead_jobs_t **self_p)
     free(self);
 }
 
+// Keeps the record whose settings are the newest of the last history.
+static void take_newest(void *newest_p, uint64_t offset, const record_t *record)
+{
+    (void)offset;
+    record_t *const newest = newest_p;
+    const bool newer =
+        record->history > newest->history ||
+        (record->history == newest->history && record->settings_serial >= newest->settings_serial);
+    if (newer) {
+        record_destroy(newest);
+        record_copy(record, newest);
+    }
+}
+
 // Records above the version that this run starts from belong to a history that ends here.
-static hx_err_t open_journal(lead_jobs_t *self, step_job_t *job, hx_fault_t *fault)
+static hx_err_t open_journal(lead_jobs_t *self, step_job_t *job, blob_t **result, hx_fault_t *fault)
 {
     journal_state_t state = {0};
     journal_destroy(&self->journal);
@@ -48,6 +62,12 @@ static hx_err_t open_journal(lead_jobs_t *self, step_job_t *job, hx_fault_t *fau
     const bool void_above = state.records > 0 && state.version > job->version;
     const uint64_t history = void_above ? state.history + 1 : state.history;
     job->attempt = HX_MAX(job->attempt, history);
+    record_t newest = {0};
+    HX_TRY(journal_each(self->path, take_newest, &newest, &state, fault));
+    if (newest.settings_serial > 0) {
+        *result = payload_record_encode(&newest);
+    }
+    record_destroy(&newest);
     return HX_OK;
 }
 
@@ -58,7 +78,7 @@ hx_err_t lead_jobs_run(void *self_p, step_job_t *job, blob_t **result_p)
     hx_err_t err = HX_OK;
     switch (job->kind) {
     case LEAD_JOB_OPEN:
-        err = open_journal(self, job, &fault);
+        err = open_journal(self, job, result_p, &fault);
         break;
     case LEAD_JOB_JOURNAL:
         HX_ASSERT(self->journal);

@@ -20,14 +20,15 @@ static void share_rows(lead_t *self)
 {
     uint64_t weights = 0;
     for (uint32_t at = 0; at < self->plan.pipelines_count; at++) {
-        weights += self->pipelines[at].live ? self->pipelines[at].rows : 0;
+        const lead_pipeline_t *const pipeline = &self->pipelines[at];
+        weights += pipeline->live && !pipeline->draining ? pipeline->rows : 0;
     }
     HX_ASSERT(weights > 0);
     uint64_t sum = 0;
     uint64_t first = 0;
     for (uint32_t at = 0; at < self->plan.pipelines_count; at++) {
         lead_pipeline_t *const pipeline = &self->pipelines[at];
-        sum += pipeline->live ? pipeline->rows : 0;
+        sum += pipeline->live && !pipeline->draining ? pipeline->rows : 0;
         // In double: exact far beyond any number of held-out rows, and it cannot overflow.
         const uint64_t end =
             sum == weights
@@ -85,8 +86,8 @@ static void grant_rows(lead_t *self, hx_time_t now, step_out_t *out)
     for (uint32_t at = 0; at < self->plan.pipelines_count; at++) {
         lead_pipeline_t *const pipeline = &self->pipelines[at];
         row_range_t rows;
-        while (pipeline->live && lead_evals_count(self, at) < queue && lead_lease_room(self) &&
-               next_rows(self, pipeline, &rows)) {
+        while (pipeline->live && !pipeline->draining && lead_evals_count(self, at) < queue &&
+               lead_lease_room(self) && next_rows(self, pipeline, &rows)) {
             lead_lease_add(self, at, rows, self->pin.version, true, now, out);
         }
     }
@@ -213,10 +214,12 @@ void lead_on_saved(lead_t *self, const step_in_t *in, step_out_t *out)
     if (in->msg.flags & 1) {
         self->saved_version = pin->version;
         step_note(out, STEP_INFO, "version %" PRIu64 " is saved", pin->version);
+        lead_live_saved(self, pin->version, NULL, out);
         return;
     }
     self->totals.saves_failed++;
     step_note(out, STEP_ERROR, "version %" PRIu64 " was not saved: %s", pin->version, in->msg.text);
+    lead_live_saved(self, pin->version, in->msg.text, out);
     if (self->phase == LEAD_FINAL && (self->status == 0 || self->status == 130)) {
         self->status = 1;
         snprintf(self->reason, sizeof self->reason, "the last checkpoint was not written: %.400s",

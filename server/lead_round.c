@@ -51,6 +51,21 @@ static void take_members(lead_t *self, prepare_t *prepare)
     qsort(prepare->members, prepare->members_count, sizeof *prepare->members, by_row);
 }
 
+// Its time of a row over the mean of all live pipelines; 1 where nothing was measured.
+static double frequency_of(const lead_t *self, uint32_t pipeline)
+{
+    double sum = 0;
+    uint32_t count = 0;
+    for (uint32_t at = 0; self->conf.ssaw.frequency && at < self->plan.pipelines_count; at++) {
+        if (self->pipelines[at].live && self->pipelines[at].row_mean > 0) {
+            sum += self->pipelines[at].row_mean;
+            count++;
+        }
+    }
+    const double own = self->pipelines[pipeline].row_mean;
+    return sum > 0 && own > 0 ? own * count / sum : 1;
+}
+
 // Weights and factors of the members; returns kappa.
 static double weigh(lead_t *self, prepare_t *prepare)
 {
@@ -63,6 +78,7 @@ static double weigh(lead_t *self, prepare_t *prepare)
             .tokens = member->tokens,
             .oldest = self->version - member->lag,
             .agreement = 1,
+            .frequency = frequency_of(self, member->pipeline),
         };
     }
     const ssaw_view_t view = {
@@ -107,7 +123,7 @@ static void await_shards(lead_t *self, hx_time_t now)
     for (uint32_t at = 0; at < self->plan.shards_count; at++) {
         self->shards[at].answered = false;
     }
-    self->round.resend_at = now + LEAD_RESEND_EVERY;
+    self->round.resend_at = now + self->member.conf.request_timeout;
     self->round.word_at = now + LEAD_WORD_EVERY;
 }
 
@@ -125,6 +141,7 @@ static void close_round(lead_t *self, hx_time_t now, step_out_t *out)
     round->state = ROUND_VOTING;
     round->number++;
     round->bad_votes = 0;
+    round->closed_at = now;
     await_shards(self, now);
     step_note(out, STEP_DEBUG, "round %" PRIu64 " closes with %" PRIu32 " contributions",
               self->version + 1, round->prepare.members_count);
@@ -140,6 +157,7 @@ bool lead_round_try(lead_t *self, hx_time_t now, step_out_t *out)
     hx_time_t wake_at = HX_TIME_NEVER;
     const ssaw_verdict_t verdict = ssaw_round(&self->conf.ssaw, &view, now, &wake_at);
     step_wake(out, wake_at);
+    lead_auto_wait(self, verdict, now);
     if (verdict == SSAW_COMMIT) {
         close_round(self, now, out);
         return true;
@@ -303,6 +321,7 @@ static void fill_record(lead_t *self, record_t *record)
                                        mean_lag(record->members, record->members_count));
     record->dropped = lead_dropped(self);
     cursor_record(&self->cursor, record);
+    lead_live_record(self, record);
     record->final = nothing_follows(self);
     if (conf->checkpoint_every > 0 && version % conf->checkpoint_every == 0) {
         self->save_due = true;
@@ -400,6 +419,10 @@ void lead_on_journal(lead_t *self, const step_in_t *in, step_out_t *out)
         lead_job_failed(self, in, out);
         return;
     }
+    if (in->job.flags & 1) {
+        lead_live_journalled(self, out);
+        return;
+    }
     if (self->round.state != ROUND_JOURNAL || in->job.version != self->round.record.version) {
         return;  // The mark of a rollback.
     }
@@ -419,6 +442,8 @@ static void count_commit(lead_t *self, hx_time_t now)
         sample.loss += member->loss;
         totals->lag_sum += member->lag;
         totals->lag_max = HX_MAX(totals->lag_max, member->lag);
+        totals->lags[HX_MIN(member->lag, LEAD_LAGS_COUNT - 1)]++;
+        self->pipelines[member->pipeline].lag = member->lag;
     }
     totals->commits++;
     totals->clipped += record->scale < 1;
@@ -449,6 +474,7 @@ static void finish_round(lead_t *self, hx_time_t now, step_out_t *out)
     self->tokens = record->tokens;
     self->step = record->step;
     self->nonfinite_run = 0;
+    lead_auto_commit(self, now, out);
     step_note(out, STEP_DEBUG, "commit %" PRIu64 ": %" PRIu32 " contributions, step scale %.2f",
               record->version, record->members_count,
               ssaw_step_scale(&self->conf.ssaw, record->kappa));
@@ -517,7 +543,7 @@ void lead_round_resend(lead_t *self, hx_time_t now, step_out_t *out)
         } else {
             send_commit(self, true, out);
         }
-        round->resend_at = now + LEAD_RESEND_EVERY;
+        round->resend_at = now + self->member.conf.request_timeout;
     }
     step_wake(out, HX_MIN(round->resend_at, round->word_at));
 }

@@ -29,6 +29,7 @@ static void take_seats(lead_t *self, uint32_t pipeline)
         .seat_first = self->seats_count,
         .rows = planned->rows,
         .step_planned = planned->step_seconds,
+        .forced_since = HX_TIME_NEVER,
     };
     for (uint32_t at = 0; at < planned->stages_count; at++) {
         const plan_stage_t *const stage = plan_stage(plan, pipeline, at);
@@ -50,6 +51,7 @@ static void take_plan(lead_t *self)
     self->seats = hx_new(plan->members_count, sizeof *self->seats);
     self->pipelines = hx_new(plan->pipelines_count, sizeof *self->pipelines);
     self->view_pipelines = hx_new(plan->pipelines_count, sizeof *self->view_pipelines);
+    self->arrivals = hx_new(plan->pipelines_count, sizeof *self->arrivals);
     self->shards = hx_new(plan->shards_count, sizeof *self->shards);
     double seconds = 0;
     for (uint32_t at = 0; at < plan->pipelines_count; at++) {
@@ -133,6 +135,13 @@ static void adopt_resume(lead_t *self, hx_time_t now, step_out_t *out)
     self->dropped_base = record->dropped;
     self->saved_version = record->version;
     self->record = blob_retain(self->resume_blob);
+    self->automatic = (ssaw_auto_t){
+        .quorum_rows = record->auto_quorum,
+        .staleness = record->auto_staleness,
+        .forced = record->auto_forced,
+        .calm = record->auto_calm,
+    };
+    lead_live_adopt(self, record, out);
     if (isfinite(record->step_mean) && record->step_mean > 0) {
         self->step_mean = record->step_mean;
     }
@@ -233,6 +242,7 @@ static void mark_rollback(lead_t *self, uint64_t history, step_out_t *out)
     record_copy(&self->resume, &record);
     record.history = self->history = history;
     record.version = self->version;
+    lead_live_record(self, &record);
     blob_t *blob = payload_record_encode(&record);
     const step_job_t job = {.kind = LEAD_JOB_JOURNAL, .version = self->version, .blob = blob};
     step_run(out, &job);
@@ -247,6 +257,12 @@ void lead_on_open(lead_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     self->journal_open = true;
+    record_t newest;
+    if (self->plan.resume != PLAN_RESUME_NONE && in->blob &&
+        payload_record_decode(in->blob, &newest) == HX_OK) {
+        lead_live_adopt(self, &newest, out);
+        record_destroy(&newest);
+    }
     if (in->job.attempt > self->history) {
         mark_rollback(self, in->job.attempt, out);
     }
@@ -267,7 +283,7 @@ static void ask_promises(lead_t *self, uint64_t incarnation, hx_time_t now, step
             step_send(out, self->shards[at].node, &msg, NULL);
         }
     }
-    self->resend_at = now + LEAD_RESEND_EVERY;
+    self->resend_at = now + self->member.conf.request_timeout;
 }
 
 static bool all_promised(const lead_t *self)
@@ -368,6 +384,7 @@ static void begin_run(lead_t *self, hx_time_t now, step_out_t *out)
     member_ready(&self->member, self->version, now, out);
     step_note(out, STEP_INFO, "the run begins at version %" PRIu64 " with %" PRIu32 " pipelines",
               self->version, lead_live_count(self));
+    lead_live_tell(self, out);
     if (lead_live_count(self) > 0) {
         lead_pin_start(self, false, false, self->conf.valid_rows > 0, out);
     }

@@ -21,9 +21,10 @@
 #include "server/shard_jobs.h"
 
 #define SHARDS_MAX 64
-#define OWN_NAME_MAX 22     // Bytes of --name: a node is called SITE/NAME.shard63.
-#define MEMORY_SHARE 0.5    // Of the machine's memory that held contributions may take.
-#define THREADS_OF_SHARD 1  // More arithmetic at once: more shards.
+#define OWN_NAME_MAX 22         // Bytes of --name: a node is called SITE/NAME.shard63.
+#define MEMORY_SHARE 0.5        // Of the machine's memory that held contributions may take.
+#define STATUS_EVERY HX_SEC(1)  // How often the lead tells how every pipeline does.
+#define THREADS_OF_SHARD 1      // More arithmetic at once: more shards.
 
 _Static_assert(CONF_NAME_MAX + OWN_NAME_MAX + sizeof ".shard63" <= PLAN_NAME_MAX,
                "a node's name has room");
@@ -143,6 +144,8 @@ static lead_conf_t lead_conf_of(const seat_t *seat, const char *control, const c
         .checkpoint_every = conf->server.checkpoint_every,
         .lease_factor = conf->run.lease_factor,
         .lease_min = conf->run.lease_min,
+        .live = conf,
+        .status_every = STATUS_EVERY,
     };
 }
 

@@ -163,6 +163,10 @@ static void on_message(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
     }
     if (in->msg.kind == WIRE_MEASURE && in->peer == NODE_SCHEDULER) {
         measure_ask(&self->measure, in, out);
+    } else if (in->msg.kind == WIRE_SLOWDOWN && in->peer == member_lead(&self->member)) {
+        const step_job_t job = {.kind = WORKER_JOB_SLOWDOWN, .value = in->msg.value};
+        step_note(out, STEP_INFO, "slowdown is %g from here on", in->msg.value);
+        step_run(out, &job);
     } else if (in->msg.kind == WIRE_PROBED) {
         measure_answer(&self->measure, in, out);
     } else {

@@ -5,10 +5,11 @@
 const char *worker_job_name(uint32_t kind)
 {
     static const char *const names[] = {
-        [WORKER_JOB_PROFILE] = "profile", [WORKER_JOB_OPEN] = "open",
-        [WORKER_JOB_LOAD] = "load",       [WORKER_JOB_STASH] = "stash",
-        [WORKER_JOB_FORWARD] = "forward", [WORKER_JOB_BACKWARD] = "backward",
-        [WORKER_JOB_GRAD] = "grad",       [WORKER_JOB_DROP] = "drop",
+        [WORKER_JOB_PROFILE] = "profile",   [WORKER_JOB_OPEN] = "open",
+        [WORKER_JOB_LOAD] = "load",         [WORKER_JOB_STASH] = "stash",
+        [WORKER_JOB_FORWARD] = "forward",   [WORKER_JOB_BACKWARD] = "backward",
+        [WORKER_JOB_GRAD] = "grad",         [WORKER_JOB_DROP] = "drop",
+        [WORKER_JOB_SLOWDOWN] = "slowdown",
     };
     return kind > 0 && kind < HX_COUNT(names) ? names[kind] : "?";
 }

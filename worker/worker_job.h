@@ -54,6 +54,8 @@ typedef enum {
     // Forget an attempt: its stash, its activation sets, what it added to gradients. Takes no time
     // to speak of. In: attempt; flags EVALUATION if nothing can have been added.
     WORKER_JOB_DROP,
+    // value: from here on computing is stretched to so many times its time. The program's own.
+    WORKER_JOB_SLOWDOWN,
 } worker_job_kind_t;
 
 // Bits of step_job_t.flags.

@@ -131,6 +131,10 @@ static hx_err_t run_job(void *worker, step_job_t *job, blob_t **result)
 {
     worker_t *const self = worker;
     hx_fault_t fault = {{0}};
+    if (job->kind == WORKER_JOB_SLOWDOWN) {
+        self->place.slowdown = HX_MAX(job->value, 1);
+        return HX_OK;
+    }
     const hx_time_t begin = hx_now();
     const hx_err_t err = job->kind == WORKER_JOB_PROFILE
                              ? run_profile(self, result, &fault)

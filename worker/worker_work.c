@@ -7,8 +7,6 @@
 
 #include <inttypes.h>
 
-#define READY_EVERY HX_SEC(2)
-
 // --- Running
 
 static uint32_t flags_of(const lease_t *lease, const lease_work_t *work)
@@ -194,7 +192,7 @@ static void announce(worker_fsm_t *self, lease_t *lease, hx_time_t now, step_out
             .seconds = lease->seconds,
         };
         step_send(out, member_lead(&self->member), &msg, NULL);
-        lease->ready_next = now + READY_EVERY;
+        lease->ready_next = now + self->member.conf.request_timeout;
     }
     step_wake(out, lease->ready_next);
 }

@@ -108,6 +108,9 @@ static void on_send(lead_world_t *self, const step_send_t *send)
         lead_world_check_closed(self, msg);
     } else if (msg->kind == WIRE_PREPARE) {
         lead_world_check_prepare(self, msg, send->blob);
+    } else if (msg->kind == WIRE_LEAD_STATUS) {
+        snprintf(self->status, sizeof self->status, "%.*s", (int)blob_size(send->blob),
+                 (const char *)blob_data(send->blob));
     } else if (msg->kind == WIRE_DONE) {
         on_done(self, msg, send->blob);
     } else if (msg->kind == WIRE_OUTCOME) {
@@ -137,7 +140,7 @@ static void on_job(lead_world_t *self, const step_job_t *job)
         record_t record = {0};
         const hx_err_t err = payload_record_decode(job->blob, &record);
         HX_ASSERT(err == HX_OK);
-        if (record.members_count > 0) {
+        if (record.members_count > 0 && (job->flags & 1) == 0) {
             lead_world_check_record(self, &record);
         }
         record_destroy(&record);
@@ -197,6 +200,8 @@ static void make_lead(lead_world_t *self)
         .valid_rows = conf->valid_rows,
         .valid_every = conf->valid_every,
         .checkpoint_every = conf->checkpoint_every,
+        .live = conf->live,
+        .status_every = conf->status_every,
     };
     self->lead = lead_new(&lead);
 }
@@ -384,6 +389,11 @@ const wire_msg_t *lead_world_sent(const lead_world_t *self, wire_kind_t kind, no
 {
     const bool found = self->sent_count[kind] > 0 && (to == NODE_NONE || self->sent_to[kind] == to);
     return found ? &self->sent[kind] : NULL;
+}
+
+const char *lead_world_status(const lead_world_t *self)
+{
+    return self->status;
 }
 
 uint64_t lead_world_sent_count(const lead_world_t *self, wire_kind_t kind)

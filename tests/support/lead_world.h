@@ -49,6 +49,8 @@ typedef struct {
     uint64_t saves_failing;  // So many saves fail before one works.
     bool blind;              // The loss of held-out rows is not finite.
     bool sparse;             // Rows have fewer targets than tokens.
+    const conf_t *live;      // What orders may change; NULL: nothing.
+    hx_time_t status_every;  // 0: no LEAD_STATUS.
 } lead_world_conf_t;
 
 typedef struct {
@@ -95,6 +97,8 @@ void lead_world_tell(lead_world_t *self, node_id_t from, const wire_msg_t *msg, 
 void lead_world_lose(lead_world_t *self, node_id_t node);
 // The last message of that kind that the lead sent to `to` (any, if NODE_NONE); NULL: none.
 const wire_msg_t *lead_world_sent(const lead_world_t *self, wire_kind_t kind, node_id_t to);
+// The payload of the last LEAD_STATUS as text; empty: none came.
+const char *lead_world_status(const lead_world_t *self);
 uint64_t lead_world_sent_count(const lead_world_t *self, wire_kind_t kind);
 lead_view_t lead_world_view(const lead_world_t *self);
 

@@ -188,8 +188,11 @@ static void check_norm(lead_world_t *self, const record_t *record)
 
 void lead_world_check_record(lead_world_t *self, const record_t *record)
 {
-    const optim_schedule_t schedule = WORLD_SCHEDULE;
-    const commit_laws_t laws = {.ssaw = &self->conf.ssaw,
+    const lead_view_t view = lead_view(self->lead);
+    const bool fixed = !self->conf.live && !view.ssaw.quorum_auto && !view.ssaw.staleness_auto;
+    optim_schedule_t schedule = WORLD_SCHEDULE;
+    schedule.lr = self->conf.live ? view.lr : schedule.lr;
+    const commit_laws_t laws = {.ssaw = fixed ? &self->conf.ssaw : &view.ssaw,
                                 .schedule = &schedule,
                                 .clip = WORLD_CLIP,
                                 .context = WORLD_CONTEXT};

@@ -87,6 +87,7 @@ struct world {
     node_id_t sent_to[KINDS_MAX];
     uint64_t sent_count[KINDS_MAX];
     uint64_t prepared_round;  // Newest one that was checked.
+    char status[16384];
     char *trace;
     size_t trace_size;
     lead_world_report_t report;

@@ -185,10 +185,10 @@ pid_t run_start(run_t *self, const char *program, const char *log, const char *c
     size_t count = 2;
     for (; sets && *sets; sets++) {
         HX_ASSERT(count + 3 < HX_COUNT(argv));
-        if (**sets != '-') {
+        if (**sets != '-' && **sets != '+') {
             argv[count++] = "--set";
         }
-        argv[count++] = *sets;
+        argv[count++] = **sets == '+' ? *sets + 1 : *sets;
     }
     char path[512];
     snprintf(path, sizeof path, "%s/%s", self->dir, log);

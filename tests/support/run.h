@@ -36,7 +36,8 @@ void run_end(run_t *self);
 const char *run_program(const char *name);
 
 // Starts PROGRAM CONF sets... with output to dir/`log`. `sets` are "key=value" strings,
-// NULL-terminated; a leading '-' makes it a plain argument instead. Returns the pid.
+// NULL-terminated; a leading '-' makes it a plain argument instead, as does a '+', which is
+// not passed on. Returns the pid.
 pid_t run_start(run_t *self, const char *program, const char *log, const char *const *sets);
 // Waits; -1 if it still ran after `seconds` (then it is killed), 128 + signal if it died by one.
 int run_wait(pid_t pid, double seconds);

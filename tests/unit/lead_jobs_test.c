@@ -76,6 +76,55 @@ Test(lead_jobs, going_back_begins_a_new_history)
     lead_jobs_destroy(&jobs);
 }
 
+static void write_settings(lead_jobs_t *jobs, uint64_t history, uint64_t version, uint64_t serial)
+{
+    setting_t setting = {.key = "sync.staleness"};
+    snprintf(setting.value, sizeof setting.value, "%u", (unsigned)serial);
+    const record_t record = {.history = history,
+                             .version = version,
+                             .settings_serial = serial,
+                             .settings = &setting,
+                             .settings_count = 1};
+    step_job_t job = {.kind = LEAD_JOB_JOURNAL,
+                      .version = version,
+                      .flags = 1,
+                      .blob = payload_record_encode(&record)};
+    blob_t *result = NULL;
+    cr_assert_eq(lead_jobs_run(jobs, &job, &result), HX_OK);
+    blob_release(&job.blob);
+}
+
+// The settings that the journal gives at its opening; 0: none.
+static uint64_t serial_at(lead_jobs_t *jobs, uint64_t version)
+{
+    step_job_t job = {.kind = LEAD_JOB_OPEN, .version = version};
+    blob_t *result = NULL;
+    record_t record = {0};
+    cr_assert_eq(lead_jobs_run(jobs, &job, &result), HX_OK);
+    cr_assert(!result || payload_record_decode(result, &record) == HX_OK);
+    blob_release(&result);
+    const uint64_t serial = record.settings_serial;
+    record_destroy(&record);
+    return serial;
+}
+
+// What was set after the checkpoint that the run goes back to stays set; what was set in a run
+// that was begun anew since does not.
+Test(lead_jobs, newest_settings_of_the_last_history_come_back)
+{
+    lead_jobs_t *jobs = lead_jobs_new(folder);
+    cr_assert_eq(serial_at(jobs, 0), 0);
+    write_version(jobs, 0, 1);
+    write_settings(jobs, 0, 1, 1);
+    write_version(jobs, 0, 2);
+    write_settings(jobs, 0, 1, 2);
+    write_version(jobs, 0, 3);
+    cr_assert_eq(serial_at(jobs, 1), 2);
+    write_version(jobs, 1, 0);
+    cr_assert_eq(serial_at(jobs, 0), 0);
+    lead_jobs_destroy(&jobs);
+}
+
 Test(lead_jobs, failure_has_a_line)
 {
     lead_jobs_t *jobs = lead_jobs_new("/nonexistent");

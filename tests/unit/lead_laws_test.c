@@ -85,6 +85,27 @@ static void try_mode(conf_mode_t mode, const char *name)
     }
 }
 
+// Quorum and bound that move: every record keeps the one in force when its round closed.
+Test(lead_laws, laws_hold_with_automatic_values)
+{
+    const uint64_t first = seed_of("lead_laws");
+    for (uint64_t seed = first; seed < first + 120; seed++) {
+        lead_world_conf_t conf = random_world(seed, CONF_MODE_SSAW);
+        conf.ssaw.quorum_auto = seed % 3 != 0;
+        conf.ssaw.staleness_auto = seed % 3 != 1;
+        if (conf.ssaw.staleness_auto) {
+            conf.ssaw.staleness = SSAW_AUTO_START + conf.pipelines;
+        }
+        lead_world_t *world = lead_world_new(&conf);
+        const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+        holds(report, &conf, "auto");
+        cr_assert(!conf.ssaw.quorum_auto || report->last.auto_quorum > 0);
+        cr_assert_leq(report->last.auto_quorum, conf.ssaw.batch_rows);
+        cr_assert(!conf.ssaw.staleness_auto || report->last.auto_staleness > 0);
+        lead_world_destroy(&world);
+    }
+}
+
 Test(lead_laws, laws_hold_in_bsp)
 {
     try_mode(CONF_MODE_BSP, "bsp");

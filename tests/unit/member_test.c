@@ -87,6 +87,7 @@ static void world_open(world_t *world, plan_role_t role)
                                 .conf_hash = 7,
                                 .data_hash = 8,
                                 .join_timeout = HX_SEC(12),
+                                .request_timeout = HX_SEC(3),
                                 .model = world->model};
     member_init(&world->member, &conf);
 }
@@ -244,9 +245,11 @@ Test(member, plan_is_checked_kept_and_acknowledged_until_the_lead_speaks)
     cr_assert_eq(world.out.sends[0].msg.version, 3);
     cr_assert_eq(world.out.sends[0].msg.epoch, 1);
     pass(&world, HX_SEC(2));
+    cr_assert_eq(world.out.sends_count, 0, "run.request_timeout is longer");
+    pass(&world, HX_SEC(1));
     cr_assert_eq(count_sends(&world, LEAD, WIRE_PLAN_ACK), 1);
     member_heard(&world.member);
-    pass(&world, HX_SEC(2));
+    pass(&world, HX_SEC(3));
     cr_assert_eq(world.out.sends_count, 0);
     world_close(&world);
 }

@@ -162,3 +162,32 @@ Test(report, a_status_becomes_a_table)
     cr_assert_eq(report_status_text("[", 1, &text), HX_E_FORMAT);
     cr_assert_eq(report_status_text("{}", 2, &text), HX_E_FORMAT);
 }
+
+Test(report, a_status_shows_pipelines_and_bars_of_lags)
+{
+    static const char status[] =
+        "{\"run\": \"one\", \"nodes\": [], \"sync\": {\"quorum\": 0.5, \"staleness\": null, "
+        "\"grace\": 0.1, \"alpha\": 0.5, \"lr\": 0.003, \"waits_for\": \"grace\", \"set\": "
+        "{\"sync.alpha\": \"0.5\"}, \"lags\": [10, 20, 0, 1, 0, 0], \"pipelines\": [{\"pipeline\": "
+        "2, \"state\": \"live\", \"base\": 7, \"lag\": 1, \"lag_mean\": 1.25, \"held\": 3, "
+        "\"in_flight\": 2, \"step_seconds\": 0.25, \"step_spread\": 0.125, \"forced_waits\": 4, "
+        "\"forced_seconds\": 1.5}]}}";
+    char *text = NULL;
+    cr_assert_eq(report_status_text(status, strlen(status), &text), HX_OK);
+    static const char *const parts[] = {
+        "quorum 0.50, staleness none, grace 0.10, alpha 0.50, lr 0.003000; the round waits for "
+        "grace",
+        "set while the run is on: sync.alpha = 0.5",
+        "2         live            7    1       1.2     3         2    0.250    0.125",
+        "            4       1.5",
+        "lag  0          10 ####################\n",
+        "lag  1          20 ########################################\n",
+        "lag  2           0 \n",
+        "lag  3           1 ##\n",
+    };
+    for (size_t at = 0; at < HX_COUNT(parts); at++) {
+        cr_expect(strstr(text, parts[at]), "no \"%s\" in:\n%s", parts[at], text);
+    }
+    cr_expect_null(strstr(text, "lag  4"), "what never came has no bar");
+    free(text);
+}

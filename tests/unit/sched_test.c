@@ -775,3 +775,80 @@ Test(sched, answers_probes_and_drops_nonsense)
     step(&(step_in_t){.kind = STEP_LOST, .peer = STRANGER});
     cr_assert_eq(out.notes_count, 0);
 }
+
+// ---- orders
+
+static void order(node_id_t from, wire_order_t what, const char *text)
+{
+    wire_msg_t msg = {.kind = WIRE_ORDER, .count = what, .node = 12345};
+    snprintf(msg.text, sizeof msg.text, "%s", text);
+    hear(from, msg);
+}
+
+static void answered(uint32_t status, const char *says)
+{
+    const step_send_t *const answer = sent(CTL, WIRE_ORDERED);
+    cr_assert(answer);
+    cr_assert_eq(answer->msg.count, status);
+    cr_assert(strstr(answer->msg.text, says), "%s", answer->msg.text);
+}
+
+Test(sched, passes_orders_to_the_lead_and_its_answer_back)
+{
+    up_to_plan();
+    order(CTL, WIRE_ORDER_SET, "sync.staleness=8");
+    answered(1, "has not begun");
+    hear(LEAD, (wire_msg_t){.kind = WIRE_PLAN_ACK, .epoch = 1});
+    order(CTL, WIRE_ORDER_SET, "sync.staleness=8");
+    const step_send_t *const passed = sent(LEAD, WIRE_ORDER);
+    cr_assert(passed);
+    cr_assert_eq(passed->msg.node, CTL, "the answer goes to who asked, whatever he says");
+    cr_assert_str_eq(passed->msg.text, "sync.staleness=8");
+    hear(LEAD, (wire_msg_t){.kind = WIRE_ORDERED, .node = CTL, .text = "done"});
+    answered(0, "done");
+    hear(FAST, (wire_msg_t){.kind = WIRE_ORDERED, .node = CTL, .text = "done"});
+    cr_assert_eq(out.sends_count, 0, "only the lead may answer");
+    hear(CTL, (wire_msg_t){.kind = WIRE_STOP_ASK, .count = 130, .text = "enough"});
+    order(CTL, WIRE_ORDER_CHECKPOINT, "");
+    answered(1, "being ended");
+}
+
+Test(sched, a_worker_that_was_drained_is_told_to_stop_and_is_no_failure)
+{
+    up_to_run();
+    hear(LEAD, (wire_msg_t){.kind = WIRE_ORDERED, .node = CTL, .name = "east/slow"});
+    cr_assert(sent(CTL, WIRE_ORDERED));
+    cr_assert(sent(SLOW, WIRE_STOP));
+    cr_assert_eq(sent(SLOW, WIRE_STOP)->msg.count, 0);
+    cr_assert_null(sent(FAST, WIRE_STOP));
+    hear(SLOW, (wire_msg_t){.kind = WIRE_STOPPED});
+    step(&(step_in_t){.kind = STEP_LOST, .peer = SLOW});
+    cr_assert_eq(out.notes_count, 0);
+    hear(LEAD, (wire_msg_t){.kind = WIRE_ORDERED, .node = CTL, .name = "east/ps0.shard0"});
+    cr_assert_null(sent(SHARD, WIRE_STOP), "servers stay");
+    hear(LEAD, (wire_msg_t){.kind = WIRE_DONE, .version = 3});
+    hear(LEAD, (wire_msg_t){.kind = WIRE_STOPPED});
+    hear(KEEPER, (wire_msg_t){.kind = WIRE_STOPPED});
+    hear(SHARD, (wire_msg_t){.kind = WIRE_STOPPED});
+    hear(FAST, (wire_msg_t){.kind = WIRE_STOPPED});
+    json_t *const json = summary();
+    cr_assert_eq(json_integer_value(json_object_get(json, "failures")), 0);
+    json_decref(json);
+}
+
+Test(sched, status_has_what_the_lead_said_last)
+{
+    up_to_run();
+    static const char text[] = "{\"version\": 3, \"lags\": [1, 2]}";
+    hear_with(LEAD, (wire_msg_t){.kind = WIRE_LEAD_STATUS}, blob_copy(text, sizeof text - 1));
+    hear_with(FAST, (wire_msg_t){.kind = WIRE_LEAD_STATUS}, blob_copy("{}", 2));
+    hear_with(LEAD, (wire_msg_t){.kind = WIRE_LEAD_STATUS}, blob_copy("nonsense", 8));
+    now += HX_SEC(2);
+    hear(CTL, (wire_msg_t){.kind = WIRE_STATUS_ASK});
+    const blob_t *const answer = sent(CTL, WIRE_STATUS)->blob;
+    json_t *const json = json_loadb(blob_data(answer), blob_size(answer), 0, NULL);
+    const json_t *const sync = json_object_get(json, "sync");
+    cr_assert_eq(json_integer_value(json_object_get(sync, "version")), 3);
+    cr_assert_float_eq(json_number_value(json_object_get(json, "sync_age_seconds")), 2, 1e-9);
+    json_decref(json);
+}

@@ -28,5 +28,5 @@ Test(worker_job, jobs_have_names)
     cr_assert_str_eq(worker_job_name(WORKER_JOB_PROFILE), "profile");
     cr_assert_str_eq(worker_job_name(WORKER_JOB_DROP), "drop");
     cr_assert_str_eq(worker_job_name(0), "?");
-    cr_assert_str_eq(worker_job_name(WORKER_JOB_DROP + 1), "?");
+    cr_assert_str_eq(worker_job_name(WORKER_JOB_SLOWDOWN + 1), "?");
 }
