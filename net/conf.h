@@ -192,7 +192,8 @@ typedef struct {
     double eps;
     double momentum;  // sgd
     double weight_decay;
-    double clip;  // Of the global norm; 0: none.
+    double clip;               // Of the global norm; 0: none.
+    uint32_t nonfinite_limit;  // Contributions in a row that are not finite and end the run.
 } conf_train_t;
 
 typedef struct {

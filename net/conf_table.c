@@ -204,6 +204,8 @@ static const conf_key_t KEYS[] = {
     REAL(train.weight_decay, "0.1", 0, 10, A, "pull of matrices towards 0, per step and lr"),
     KEY(train.clip, REAL, "1.0", "", 0, 1e6, NONE_0, A | L | OPEN_MIN, NULL,
         "largest norm of the whole gradient"),
+    COUNT(train.nonfinite_limit, "30", "", 1, 1e6, A,
+        "contributions in a row that are not finite and end the run"),
 
     KEY(security.curve, BOOL, "0", "", 0, 1, NULL, A, NULL,
         "1: encrypt and authenticate by certificates"),

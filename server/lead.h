@@ -54,6 +54,8 @@ typedef struct {
     uint64_t valid_rows;   // Held-out rows of one evaluation, [0, valid_rows); 0: there are none.
     uint32_t valid_every;  // Commits; 0: only before and after.
     uint32_t checkpoint_every;  // Commits; 0: only at the end.
+    // So many contributions in a row that are not finite, without a commit, end the run [30].
+    uint32_t nonfinite_limit;
     // Limits of waiting; 0 stands for the value in brackets.
     double lease_factor;      // A lease's deadline in predicted times [5],
     hx_time_t lease_min;      // but at least this [10 s].

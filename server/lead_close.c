@@ -44,11 +44,11 @@ static void return_bad_rows(lead_t *self, row_range_t rows, hx_time_t now, step_
         cursor_return(&self->cursor, rows, false);
         lead_fail(self, now, out, "too many ranges of data gave gradients that are not finite");
     }
-    if (++self->nonfinite_run >= LEAD_NONFINITE_RUN) {
+    if (++self->nonfinite_run >= self->conf.nonfinite_limit) {
         lead_fail(self, now, out,
-                  "training diverged: %u contributions in a row were not finite; lower train.lr, "
-                  "or set train.clip",
-                  LEAD_NONFINITE_RUN);
+                  "training diverged: %" PRIu32 " contributions in a row were not finite "
+                  "(train.nonfinite_limit); lower train.lr, or set train.clip",
+                  self->nonfinite_run);
     }
 }
 

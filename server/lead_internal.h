@@ -18,8 +18,6 @@
 #include "server/cursor.h"
 #include "server/lead.h"
 
-#define LEAD_NONFINITE_RUN \
-    30u  // So many contributions in a row without a commit: the run has diverged.
 #define LEAD_EVAL_QUEUE 2u  // Evaluation leases at one pipeline while nothing else is to do.
 #define LEAD_WINDOW 16u     // Commits over which speed and training loss are averaged.
 #define LEAD_DROPS_COUNT (WIRE_CLOSED_CANCELLED + 1)

@@ -142,6 +142,7 @@ static lead_conf_t lead_conf_of(const seat_t *seat, const char *control, const c
         .valid_rows = seat->server->valid_rows,
         .valid_every = conf->train.valid_every,
         .checkpoint_every = conf->server.checkpoint_every,
+        .nonfinite_limit = conf->train.nonfinite_limit,
         .lease_factor = conf->run.lease_factor,
         .lease_min = conf->run.lease_min,
         .live = conf,

@@ -185,6 +185,13 @@ static void answer_push(node_id_t to, uint64_t attempt, uint32_t block, uint32_t
     step_send(out, to, &msg, NULL);
 }
 
+// Only who computes in the plan contributes: a worker with a seat in it.
+static bool is_seated(const plan_t *plan, node_id_t node)
+{
+    uint32_t pipeline, stage, member;
+    return plan_seat_of(plan, node, &pipeline, &stage, &member);
+}
+
 // Whether a PUSH can be meant for this shard; if not it is refused.
 static bool push_sane(ps_shard_t *self, const step_in_t *in, step_out_t *out)
 {
@@ -192,6 +199,8 @@ static bool push_sane(ps_shard_t *self, const step_in_t *in, step_out_t *out)
     const char *why = NULL;
     if (!self->loaded) {
         why = "the blocks have no values yet";
+    } else if (!is_seated(&self->member.plan, in->peer)) {
+        why = "its sender computes nothing in this plan";
     } else if (msg->block >= self->blocks.count || self->own_of[msg->block] == PS_NONE) {
         why = "no such block here";
     } else if (msg->parts == 0 || msg->parts > PS_PARTS_MAX || msg->part >= msg->parts) {

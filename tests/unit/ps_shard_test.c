@@ -74,6 +74,23 @@ Test(ps_shard, pushes_that_cannot_be_meant_are_dropped)
     refused(8);
 }
 
+// Whoever is not in the plan, or computes nothing in it, has nothing to contribute.
+Test(ps_shard, pushes_of_nodes_without_a_seat_are_dropped)
+{
+    load();
+    blob_t *blob = bytes_of(own[0]);
+    const wire_msg_t msg = {.kind = WIRE_PUSH, .attempt = 7, .block = own[0], .parts = 1};
+    static const node_id_t strangers[] = {4711, SEATS_LEAD, SEATS_KEEPER, SEATS_SHARD + 1};
+    for (uint32_t at = 0; at < HX_COUNT(strangers); at++) {
+        tell(strangers[at], msg, blob);
+        refused(at + 1);
+        cr_assert_eq(jobs_count, 0);
+    }
+    tell(SEATS_WORKER, msg, blob);
+    cr_assert_eq(jobs_count, 1);
+    blob_release(&blob);
+}
+
 Test(ps_shard, a_damaged_part_is_not_acknowledged_and_may_come_again)
 {
     load();
