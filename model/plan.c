@@ -28,6 +28,28 @@ const char *plan_role_name(plan_role_t role)
     return "?";
 }
 
+static const char *const mode_names[PLAN_MODES_COUNT] = {
+    [PLAN_ROTATE] = "rotate",
+    [PLAN_SPLIT] = "split",
+};
+
+const char *plan_mode_name(plan_mode_t mode)
+{
+    HX_ASSERT((size_t)mode < HX_COUNT(mode_names));
+    return mode_names[mode];
+}
+
+bool plan_mode_find(const char *name, plan_mode_t *mode)
+{
+    for (size_t index = 0; index < HX_COUNT(mode_names); index++) {
+        if (strcmp(name, mode_names[index]) == 0) {
+            *mode = (plan_mode_t)index;
+            return true;
+        }
+    }
+    return false;
+}
+
 void plan_destroy(plan_t *self)
 {
     free(self->nodes);
@@ -78,7 +100,7 @@ static bool stage_equal(const plan_stage_t *a, const plan_stage_t *b)
 {
     return a->layer_first == b->layer_first && a->layer_end == b->layer_end &&
            a->member_first == b->member_first && a->members_count == b->members_count &&
-           a->depth == b->depth && a->recompute == b->recompute &&
+           a->mode == b->mode && a->depth == b->depth && a->recompute == b->recompute &&
            a->forward_seconds == b->forward_seconds && a->backward_seconds == b->backward_seconds;
 }
 
@@ -290,6 +312,11 @@ static hx_err_t check_stage(const plan_t *self, uint32_t pipeline, uint32_t stag
                         "plan: stage %" PRIu32 " of pipeline %" PRIu32 " has depth %" PRIu32
                         ", must be 1 to %" PRIu32 " (that of the stage before it)",
                         stage, pipeline, at->depth, *depth_before);
+    }
+    if ((unsigned)at->mode >= PLAN_MODES_COUNT) {
+        return hx_fault(fault, HX_E_ARG,
+                        "plan: stage %" PRIu32 " of pipeline %" PRIu32 " has an unknown mode (%d)",
+                        stage, pipeline, (int)at->mode);
     }
     if (!time_valid(at->forward_seconds) || !time_valid(at->backward_seconds)) {
         return hx_fault(fault, HX_E_ARG,

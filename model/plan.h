@@ -47,6 +47,13 @@ typedef struct {
     char data[PLAN_ENDPOINT_MAX];     // Endpoint for tensors; empty if it binds none.
 } plan_node_t;
 
+// How the members of a stage divide its work (model/patch.h).
+typedef enum {
+    PLAN_ROTATE,  // Whole microbatches in turn.
+    PLAN_SPLIT,   // The rows of each microbatch.
+    PLAN_MODES_COUNT
+} plan_mode_t;
+
 typedef struct {
     uint32_t node;  // Index in `nodes`.
     double share;   // Of the stage's microbatches or rows; the shares of a stage sum to 1.
@@ -57,7 +64,8 @@ typedef struct {
     uint32_t layer_end;  // One past the last.
     uint32_t member_first;
     uint32_t members_count;
-    uint32_t depth;  // Microbatches in flight at most.
+    plan_mode_t mode;  // PLAN_ROTATE with a single member, where it makes no difference.
+    uint32_t depth;    // Microbatches in flight at most, in all members together.
     bool recompute;
     double forward_seconds;   // Predicted, per microbatch.
     double backward_seconds;  // Likewise.
@@ -71,6 +79,10 @@ typedef struct {
     schedule_kind_t schedule;
     double step_seconds;  // Predicted time of one lease.
 } plan_pipeline_t;
+
+// "rotate", "split".
+const char *plan_mode_name(plan_mode_t mode);
+bool plan_mode_find(const char *name, plan_mode_t *mode);
 
 typedef struct {
     uint32_t epoch;   // Starts at 1.
@@ -113,7 +125,7 @@ uint32_t plan_node_of(const plan_t *self, node_id_t id);
 bool plan_seat_of(const plan_t *self, node_id_t worker, uint32_t *pipeline, uint32_t *stage,
                   uint32_t *member);
 const plan_stage_t *plan_stage(const plan_t *self, uint32_t pipeline, uint32_t stage);
-// The node of a stage's member (member 0 where patches are not used).
+// The node of a stage's member. Member 0 alone exchanges parameters and gradients with the shards.
 const plan_node_t *plan_member_node(const plan_t *self, uint32_t pipeline, uint32_t stage,
                                     uint32_t member);
 const plan_node_t *plan_shard_node(const plan_t *self, uint32_t shard);

@@ -150,6 +150,25 @@ blob_t *blob_virtual(size_t size)
     return blob_init(blob_make(0), size, NULL, CLASS_NONE);
 }
 
+static void release_whole(void *data, void *whole)
+{
+    (void)data;
+    blob_t *blob = whole;
+    blob_release(&blob);
+}
+
+blob_t *blob_slice(blob_t *whole, size_t offset, size_t size)
+{
+    HX_ASSERT(whole && offset <= whole->size && size <= whole->size - offset);
+    if (size == whole->size) {
+        return blob_retain(whole);
+    }
+    if (!whole->data) {
+        return blob_virtual(size);
+    }
+    return blob_wrap((char *)whole->data + offset, size, release_whole, blob_retain(whole));
+}
+
 blob_t *blob_retain(blob_t *self)
 {
     if (self) {

@@ -24,6 +24,10 @@ blob_t *blob_wrap(void *data, size_t size, blob_free_fn *free_fn, void *hint);
 // A size without bytes, for the simulator.
 blob_t *blob_virtual(size_t size);
 
+// `size` bytes of another blob from `offset` on, which it keeps; virtual if that one is. The whole
+// of it is that blob once more.
+blob_t *blob_slice(blob_t *whole, size_t offset, size_t size);
+
 blob_t *blob_retain(blob_t *self);  // NULL is allowed and given back.
 void blob_release(blob_t **self);   // Nulls the caller's pointer; NULL is allowed.
 

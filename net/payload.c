@@ -70,11 +70,12 @@ static void unpack_pipeline(pack_in_t *in, plan_pipeline_t *pipeline, uint32_t s
 
 static void pack_stage(pack_out_t *out, const plan_stage_t *stage)
 {
-    pack_array(out, 8);
+    pack_array(out, 9);
     pack_uint(out, stage->layer_first);
     pack_uint(out, stage->layer_end);
     pack_uint(out, stage->member_first);
     pack_uint(out, stage->members_count);
+    pack_uint(out, stage->mode);
     pack_uint(out, stage->depth);
     pack_bool(out, stage->recompute);
     pack_double(out, stage->forward_seconds);
@@ -83,11 +84,12 @@ static void pack_stage(pack_out_t *out, const plan_stage_t *stage)
 
 static void unpack_stage(pack_in_t *in, plan_stage_t *stage, uint32_t members_count)
 {
-    unpack_exactly(in, 8);
+    unpack_exactly(in, 9);
     stage->layer_first = payload_u32(in);
     stage->layer_end = payload_u32(in);
     stage->member_first = (uint32_t)unpack_uint(in, members_count);
     stage->members_count = (uint32_t)unpack_uint(in, members_count - stage->member_first);
+    stage->mode = (plan_mode_t)unpack_uint(in, PLAN_MODES_COUNT - 1);
     stage->depth = payload_u32(in);
     stage->recompute = unpack_bool(in);
     stage->forward_seconds = unpack_finite(in);
@@ -135,7 +137,7 @@ blob_t *payload_plan_encode(const plan_t *plan)
 }
 
 // Bytes of the smallest encoding of a node, a member, a stage, a pipeline.
-enum { NODE_BYTES = 7, MEMBER_BYTES = 11, STAGE_BYTES = 25, PIPELINE_BYTES = 15 };
+enum { NODE_BYTES = 7, MEMBER_BYTES = 11, STAGE_BYTES = 26, PIPELINE_BYTES = 15 };
 
 static void unpack_nodes(pack_in_t *in, plan_t *plan)
 {

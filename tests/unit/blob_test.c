@@ -45,6 +45,25 @@ Test(blob, virtual_has_a_size_without_bytes)
     blob_release(&blob);
 }
 
+Test(blob, slice_keeps_the_whole)
+{
+    blob_t *whole = blob_copy("weights and rows", 16);
+    blob_t *slice = blob_slice(whole, 8, 3);
+    blob_t *same = blob_slice(whole, 0, 16);
+    cr_assert_eq(same, whole);
+    blob_release(&whole);
+    blob_release(&same);
+    cr_assert_eq(blob_size(slice), 3);
+    cr_assert_arr_eq(blob_data(slice), "and", 3);
+    blob_release(&slice);
+    whole = blob_virtual(100);
+    slice = blob_slice(whole, 90, 10);
+    cr_assert_eq(blob_size(slice), 10);
+    cr_assert_null(blob_data(slice));
+    blob_release(&whole);
+    blob_release(&slice);
+}
+
 static void count_free(void *data, void *hint)
 {
     (void)data;

@@ -48,9 +48,9 @@ static plan_t small_plan(void)
     for (uint32_t at = 0; at < 4; at++) {
         plan.members[at] = (plan_member_t){.node = at, .share = at < 2 ? 0.5 : 1.0};
     }
-    plan.stages[0] = (plan_stage_t){0, 3, 0, 2, 2, true, 0.1, 0.2};
-    plan.stages[1] = (plan_stage_t){3, 5, 2, 1, 1, false, 0.3, 0.6};
-    plan.stages[2] = (plan_stage_t){0, 5, 3, 1, 1, false, 0.5, 1.0};
+    plan.stages[0] = (plan_stage_t){0, 3, 0, 2, PLAN_SPLIT, 2, true, 0.1, 0.2};
+    plan.stages[1] = (plan_stage_t){3, 5, 2, 1, PLAN_ROTATE, 1, false, 0.3, 0.6};
+    plan.stages[2] = (plan_stage_t){0, 5, 3, 1, PLAN_ROTATE, 1, false, 0.5, 1.0};
     plan.pipelines[0] = (plan_pipeline_t){0, 2, 24, 4, SCHEDULE_H1F1B, 0.7};
     plan.pipelines[1] = (plan_pipeline_t){2, 1, 8, 4, SCHEDULE_GPIPE, 0.75};
     plan.shards[0] = 4;
@@ -313,6 +313,9 @@ Test(payload, indices_outside_of_a_plan_are_refused)
     plan.stages[1].members_count = 3;
     cr_assert_not(plan_taken(&plan));
     plan.stages[1].members_count = 1;
+    plan.stages[1].mode = PLAN_MODES_COUNT;
+    cr_assert_not(plan_taken(&plan));
+    plan.stages[1].mode = PLAN_ROTATE;
     plan.pipelines[1].stage_first = 3;
     cr_assert_not(plan_taken(&plan));
     plan.pipelines[1].stage_first = 2;

@@ -189,6 +189,19 @@ Test(plan, an_unknown_schedule_is_refused)
     refused("unknown schedule");
 }
 
+Test(plan, modes_have_names_and_an_unknown_one_is_refused)
+{
+    for (uint32_t mode = 0; mode < PLAN_MODES_COUNT; mode++) {
+        plan_mode_t found;
+        cr_assert(plan_mode_find(plan_mode_name((plan_mode_t)mode), &found));
+        cr_assert_eq(found, mode);
+    }
+    plan_mode_t unused;
+    cr_assert_not(plan_mode_find("patch", &unused));
+    plan.stages[1].mode = PLAN_MODES_COUNT;
+    refused("unknown mode");
+}
+
 Test(plan, depths_must_be_positive_and_never_larger_behind)
 {
     plan.stages[1].depth = 0;
