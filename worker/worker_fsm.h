@@ -33,6 +33,7 @@
 typedef struct {
     member_conf_t member;  // Its `model` is borrowed until worker_fsm_destroy.
     uint64_t block_size;   // Bytes; server.block.
+    uint64_t pull_window;  // Bytes asked of a shard that are not here yet; 0: the usual.
     uint64_t
         trace_first;  // Training leases [first, last] of this worker, from 1, leave spans; 0: none.
     uint64_t trace_last;

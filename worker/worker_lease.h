@@ -20,6 +20,7 @@ typedef enum {
 
 // A block of the stage, by its place in seat_t.blocks.
 typedef struct {
+    bool asked;  // A PULL was sent.
     bool pulled;
     bool pushed;
     bool acked;

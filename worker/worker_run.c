@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PULL_WINDOW ((uint64_t)16 << 20)
+#define PULL_BLOCKS_MIN 2u
 #define PULL_MARGIN 1.25  // A pull begins so many of its times before the device is free.
 
 static uint32_t find(lease_t *const *leases, uint32_t count, uint64_t attempt)
@@ -224,20 +226,47 @@ static void on_grant(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 
 // --- Pulling
 
+static void send_pull(const worker_fsm_t *self, lease_t *lease, uint32_t place, step_out_t *out)
+{
+    const wire_msg_t msg = {
+        .kind = WIRE_PULL,
+        .block = self->seat.blocks[place].block,
+        .version = lease->base,
+        .flags = lease->evaluation ? 1 : 0,
+    };
+    lease->blocks[place].asked = true;
+    step_send(out, self->seat.blocks[place].node, &msg, NULL);
+}
+
+// No more of a shard's blocks are asked for than a window holds: what a slow line cannot take yet
+// the shard need not keep, and when its turn comes it is as new as can be.
 static void start_pull(worker_fsm_t *self, lease_t *lease, hx_time_t now, step_out_t *out)
 {
+    const uint64_t bytes = self->conf.pull_window > 0 ? self->conf.pull_window : PULL_WINDOW;
+    const uint64_t window = HX_MAX(PULL_BLOCKS_MIN, bytes / self->conf.block_size);
+    uint32_t asked[PLAN_SHARDS_MAX] = {0};
     lease->state = LEASE_PULLING;
     lease->buffer = 1 - self->buffer_last;
     lease->pull_at = now;
-    for (uint32_t index = 0; index < self->seat.blocks_count; index++) {
-        const seat_block_t *const block = &self->seat.blocks[index];
-        const wire_msg_t msg = {
-            .kind = WIRE_PULL,
-            .block = block->block,
-            .version = lease->base,
-            .flags = lease->evaluation ? 1 : 0,
-        };
-        step_send(out, block->node, &msg, NULL);
+    for (uint32_t place = 0; place < self->seat.blocks_count; place++) {
+        if (asked[self->seat.blocks[place].shard]++ < window) {
+            send_pull(self, lease, place, out);
+        }
+    }
+}
+
+// A block has come: the next one of its shard may be asked for.
+static void pull_next(const worker_fsm_t *self, lease_t *lease, uint32_t place, step_out_t *out)
+{
+    for (uint32_t next = place + 1; next < self->seat.blocks_count; next++) {
+        const bool same = self->seat.blocks[next].shard == self->seat.blocks[place].shard;
+        if (same && !lease->blocks[next].asked) {
+            if (lease->blocks[next].pulled) {
+                continue;  // It was asked for by a lease that is over.
+            }
+            send_pull(self, lease, next, out);
+            return;
+        }
     }
 }
 
@@ -329,6 +358,7 @@ static void on_value(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
     };
     step_run(out, &job);
     lease->blocks[place].pulled = true;
+    pull_next(self, lease, place, out);
     lease->oldest = HX_MIN(lease->oldest, version);
     if (++lease->pulled_count == self->seat.blocks_count) {
         worker_span(self, lease, TRACE_PULL, 0, lease->pull_at, in->now);

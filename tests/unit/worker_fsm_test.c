@@ -95,7 +95,7 @@ Test(worker_fsm, asked_to_stop_it_leaves)
 Test(worker_fsm, stopped_it_gives_its_trace)
 {
     static story_t story;
-    begin_traced(&story, SEATS_WORKER, 1);
+    begin_with(&story, SEATS_WORKER, 1, 0);
     stand_ready(&story, &ONE_STAGE);
     grant(&story, 5, 0, 2, 0, 0);
     for (uint32_t block = 0; block < 5; block++) {

@@ -72,6 +72,54 @@ Test(worker_run, next_lease_is_pulled_when_a_pull_takes_as_long_as_what_is_left)
     finish(&story);
 }
 
+// Two blocks of each shard at a time; the third of shard 0 is asked for when one of its has come.
+Test(worker_run, no_more_is_asked_of_a_shard_than_a_window_holds)
+{
+    static story_t story;
+    begin_with(&story, SEATS_WORKER, 0, 65536);
+    stand_ready(&story, &ONE_STAGE);
+    grant(&story, 5, 0, 2, 0, 0);
+    does(&story, "> 20 PULL block 0 at 0\n"
+                 "> 21 PULL block 1 at 0\n"
+                 "> 20 PULL block 2 at 0\n"
+                 "> 21 PULL block 3 at 0\n");
+    value(&story, SEATS_SHARD + 1, 1, 0);
+    does(&story, "job load block 1 buffer 1\n");
+    value(&story, SEATS_SHARD, 2, 0);
+    does(&story, "> 20 PULL block 4 at 0\n"
+                 "job load block 2 buffer 1\n");
+    value(&story, SEATS_SHARD, 0, 0);
+    value(&story, SEATS_SHARD, 4, 1);
+    forget(&story);
+    value(&story, SEATS_SHARD + 1, 3, 0);
+    cr_assert(strstr(story.text, "job forward 5.0"));
+    finish(&story);
+}
+
+// Values that a closed lease asked for serve the next one, and do not hold up its window.
+Test(worker_run, window_goes_on_behind_values_of_a_lease_that_is_over)
+{
+    static story_t story;
+    begin_with(&story, SEATS_WORKER, 0, 65536);
+    stand_ready(&story, &ONE_STAGE);
+    grant(&story, 5, 0, 2, 0, 0);
+    value(&story, SEATS_SHARD, 0, 0);  // Block 4 is asked for.
+    say(&story, SEATS_LEAD,
+        (wire_msg_t){.kind = WIRE_CLOSED, .attempt = 5, .count = WIRE_CLOSED_DEAD}, NULL);
+    end_jobs(&story);
+    grant(&story, 6, 0, 2, 0, 0);
+    forget(&story);
+    value(&story, SEATS_SHARD, 4, 0);  // Of lease 5.
+    value(&story, SEATS_SHARD, 2, 0);
+    value(&story, SEATS_SHARD, 0, 0);
+    cr_assert_null(strstr(story.text, "PULL block 4"), "it is here");
+    value(&story, SEATS_SHARD + 1, 1, 0);
+    value(&story, SEATS_SHARD + 1, 3, 0);
+    end_jobs(&story);
+    cr_assert(strstr(story.text, "job forward 6.0"));
+    finish(&story);
+}
+
 Test(worker_run, activation_before_its_grant_is_kept)
 {
     static story_t story;

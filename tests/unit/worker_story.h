@@ -244,7 +244,8 @@ static inline void forget(story_t *self)
     } while (0)
 
 // Two blocks: four layers; every group is one server block: wte 0, wpe 1, h.0 2, h.1 3, ln_f 4.
-static inline void begin_traced(story_t *self, node_id_t id, uint64_t trace_last)
+static inline void begin_with(story_t *self, node_id_t id, uint64_t trace_last,
+                              uint64_t pull_window)
 {
     memset(self, 0, sizeof *self);
     model_conf_t conf = model_conf_default();
@@ -266,6 +267,7 @@ static inline void begin_traced(story_t *self, node_id_t id, uint64_t trace_last
                    .join_timeout = HX_SEC(30),
                    .model = self->model},
         .block_size = 65536,
+        .pull_window = pull_window,
         .trace_first = trace_last > 0 ? 1 : 0,
         .trace_last = trace_last,
     };
@@ -276,7 +278,7 @@ static inline void begin_traced(story_t *self, node_id_t id, uint64_t trace_last
 
 static inline void begin(story_t *self, node_id_t id)
 {
-    begin_traced(self, id, 0);
+    begin_with(self, id, 0, 0);
 }
 
 static inline void finish(story_t *self)
