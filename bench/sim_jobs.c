@@ -113,6 +113,7 @@ hx_err_t sim_worker_job(void *worker, step_job_t *job, blob_t **result, hx_rng_t
         }
         break;
     case WORKER_JOB_GRAD:
+    case WORKER_JOB_SUM:
         *result = blob_virtual(self->blocks->blocks[job->index].count * sizeof(float));
         seconds = (double)blob_size(*result) / MEMORY_RATE;
         job->tokens = 1;

@@ -9,11 +9,14 @@
 #include "net/hash.h"
 #include "worker/order.h"
 
-// A neighbour's message that waits for its operation.
+// What waits for its operation: the fields of its STASH job.
 typedef struct {
     uint64_t attempt;
-    uint32_t micro;
     uint32_t kind;  // WORKER_STASH_*
+    uint32_t micro;
+    uint32_t index;
+    uint64_t row_first;
+    uint32_t rows;
     blob_t *blob;
 } stash_t;
 
@@ -116,22 +119,62 @@ static void put_stash(stage_jobs_t *self, const step_job_t *job)
         self->stash_room = HX_MAX(2 * self->stash_room, 64);
         self->stash = hx_grow(self->stash, self->stash_room, sizeof *self->stash);
     }
-    self->stash[self->stash_count++] =
-        (stash_t){job->attempt, job->micro, job->part, blob_retain(job->blob)};
+    self->stash[self->stash_count++] = (stash_t){
+        .attempt = job->attempt,
+        .kind = job->part,
+        .micro = job->micro,
+        .index = job->index,
+        .row_first = job->row_first,
+        .rows = job->rows,
+        .blob = blob_retain(job->blob),
+    };
 }
 
-// The machine gives an operation only after its message, and checked the message's size.
+static size_t boundary_size(const stage_jobs_t *self, uint32_t rows)
+{
+    const model_conf_t *const conf = model_conf(self->conf.model);
+    return (size_t)rows * conf->context * conf->channels * sizeof(float);
+}
+
+static bool is_piece(const stash_t *entry, const step_job_t *job, uint32_t kind)
+{
+    return entry->attempt == job->attempt && entry->kind == kind && entry->micro == job->micro;
+}
+
+static stash_t take_entry(stage_jobs_t *self, size_t index)
+{
+    const stash_t entry = self->stash[index];
+    self->stash[index] = self->stash[--self->stash_count];
+    return entry;
+}
+
+// The rows of an operation, put together from the pieces in which they came; one that is whole is
+// given as it is. The machine gives an operation only after all its pieces, and checked their rows
+// and sizes.
 static blob_t *take_stash(stage_jobs_t *self, const step_job_t *job, uint32_t kind)
 {
-    for (size_t index = 0; index < self->stash_count; index++) {
-        const stash_t entry = self->stash[index];
-        if (entry.attempt == job->attempt && entry.micro == job->micro && entry.kind == kind) {
-            self->stash[index] = self->stash[--self->stash_count];
-            return entry.blob;
+    blob_t *whole = NULL;
+    uint32_t rows = 0;
+    for (size_t index = 0; index < self->stash_count;) {
+        if (!is_piece(&self->stash[index], job, kind)) {
+            index++;
+            continue;
         }
+        stash_t piece = take_entry(self, index);
+        HX_ASSERT(piece.row_first >= job->row_first && piece.rows <= job->rows - rows);
+        rows += piece.rows;
+        if (piece.rows == job->rows) {
+            whole = piece.blob;
+            break;
+        }
+        whole = whole ? whole : blob_new(boundary_size(self, job->rows));
+        const size_t at = boundary_size(self, (uint32_t)(piece.row_first - job->row_first));
+        HX_ASSERT(at + blob_size(piece.blob) <= blob_size(whole));
+        memcpy((char *)blob_edit(whole) + at, blob_data(piece.blob), blob_size(piece.blob));
+        blob_release(&piece.blob);
     }
-    HX_ASSERT(false && "an operation's message is in the stash");
-    return NULL;
+    HX_ASSERT(rows == job->rows && "an operation's messages are in the stash");
+    return whole;
 }
 
 static void drop_stash(stage_jobs_t *self, uint64_t attempt)
@@ -192,12 +235,6 @@ static hx_err_t read_rows(stage_jobs_t *self, const step_job_t *job, hx_fault_t 
             data_read(self->conf.data, valid, place, self->tokens + at, self->targets + at, fault));
     }
     return HX_OK;
-}
-
-static size_t boundary_size(const stage_jobs_t *self, uint32_t rows)
-{
-    const model_conf_t *const conf = model_conf(self->conf.model);
-    return (size_t)rows * conf->context * conf->channels * sizeof(float);
 }
 
 static hx_err_t run_forward(stage_jobs_t *self, step_job_t *job, blob_t **result, hx_fault_t *fault)
@@ -295,6 +332,50 @@ static hx_err_t run_grad(stage_jobs_t *self, step_job_t *job, blob_t **result, h
     return HX_OK;
 }
 
+// The first piece is copied, the others are added to it.
+static void add_values(float *sum, const float *values, uint64_t count, bool first)
+{
+    if (first) {
+        memcpy(sum, values, count * sizeof *sum);
+        return;
+    }
+    for (uint64_t at = 0; at < count; at++) {
+        sum[at] += values[at];
+    }
+}
+
+// The lowest member whose gradient of the job's block is in the stash.
+static size_t find_part(const stage_jobs_t *self, const step_job_t *job)
+{
+    size_t best = SIZE_MAX;
+    for (size_t index = 0; index < self->stash_count; index++) {
+        const stash_t *const entry = &self->stash[index];
+        if (entry->attempt == job->attempt && entry->kind == WORKER_STASH_MEMBER &&
+            entry->index == job->index &&
+            (best == SIZE_MAX || entry->micro < self->stash[best].micro)) {
+            best = index;
+        }
+    }
+    return best;
+}
+
+static void run_sum(stage_jobs_t *self, step_job_t *job, blob_t **result)
+{
+    const uint64_t count = self->conf.blocks->blocks[job->index].count;
+    blob_t *const sum = blob_new(count * sizeof(float));
+    bool first = true;
+    for (size_t at = find_part(self, job); at < SIZE_MAX; at = find_part(self, job)) {
+        stash_t part = take_entry(self, at);
+        HX_ASSERT(blob_size(part.blob) == blob_size(sum));
+        add_values(blob_edit(sum), blob_data(part.blob), count, first);
+        blob_release(&part.blob);
+        first = false;
+    }
+    HX_ASSERT(!first && "a sum has parts");
+    job->tokens = hash_of(blob_data(sum), blob_size(sum));
+    *result = sum;
+}
+
 static hx_err_t run_drop(stage_jobs_t *self, const step_job_t *job)
 {
     drop_stash(self, job->attempt);
@@ -320,9 +401,20 @@ static hx_err_t run_operation(stage_jobs_t *self, step_job_t *job, blob_t **resu
     if (self->failed != HX_OK) {
         return hx_fault(fault, self->failed, "an operation before this one failed");
     }
-    self->failed = job->kind == WORKER_JOB_FORWARD    ? run_forward(self, job, result, fault)
-                   : job->kind == WORKER_JOB_BACKWARD ? run_backward(self, job, result, fault)
-                                                      : run_grad(self, job, result, fault);
+    switch (job->kind) {
+    case WORKER_JOB_FORWARD:
+        self->failed = run_forward(self, job, result, fault);
+        break;
+    case WORKER_JOB_BACKWARD:
+        self->failed = run_backward(self, job, result, fault);
+        break;
+    case WORKER_JOB_GRAD:
+        self->failed = run_grad(self, job, result, fault);
+        break;
+    default:
+        run_sum(self, job, result);
+        break;
+    }
     return self->failed;
 }
 
@@ -341,6 +433,7 @@ hx_err_t stage_jobs_run(stage_jobs_t *self, step_job_t *job, blob_t **result, hx
     case WORKER_JOB_FORWARD:
     case WORKER_JOB_BACKWARD:
     case WORKER_JOB_GRAD:
+    case WORKER_JOB_SUM:
         return run_operation(self, job, result, fault);
     case WORKER_JOB_DROP:
         return run_drop(self, job);

@@ -34,6 +34,7 @@ void worker_fsm_destroy(worker_fsm_t **self_p)
         for (uint32_t index = 0; index < self->early_count; index++) {
             lease_destroy(&self->early[index]);
         }
+        worker_patch_clear(self);
         seat_clear(&self->seat);
         trace_destroy(&self->trace);
         blocks_destroy(&self->blocks);
@@ -73,8 +74,13 @@ static void dial_peers(worker_fsm_t *self, step_out_t *out)
             dialled = shard;
         }
     }
-    if (seat->seated && !seat_is_first(seat)) {
-        const plan_node_t *const node = plan_member_node(plan, seat->pipeline, seat->stage - 1, 0);
+    for (uint32_t member = 0; member < seat->patches[SEAT_BEFORE].members; member++) {
+        const plan_node_t *const node =
+            plan_member_node(plan, seat->pipeline, seat->stage - 1, member);
+        step_dial(out, node->id, "", node->data);
+    }
+    if (seat->seated && !seat_is_head(seat)) {
+        const plan_node_t *const node = plan_member_node(plan, seat->pipeline, seat->stage, 0);
         step_dial(out, node->id, "", node->data);
     }
 }
@@ -82,44 +88,35 @@ static void dial_peers(worker_fsm_t *self, step_out_t *out)
 static void open_stage(worker_fsm_t *self, step_out_t *out)
 {
     const seat_t *const seat = &self->seat;
+    char which[80] = "";
+    if (seat_is_shared(seat)) {
+        snprintf(which, sizeof which, ", member %" PRIu32 " of %" PRIu32 " (%s)", seat->member,
+                 seat->patches[SEAT_OWN].members, plan_mode_name(seat->patches[SEAT_OWN].mode));
+    }
     step_note(out, STEP_INFO,
               "plan %" PRIu32 ": stage %" PRIu32 " of %" PRIu32 " in pipeline %" PRIu32
-              ", layers %" PRIu32 " to %" PRIu32,
+              ", layers %" PRIu32 " to %" PRIu32 "%s",
               seat->epoch, seat->stage, seat->stages, seat->pipeline, seat->layer_first,
-              seat->layer_end - 1);
+              seat->layer_end - 1, which);
     const step_job_t job = {
         .kind = WORKER_JOB_OPEN,
         .index = seat->layer_first,
         .part = seat->layer_end,
         .micro = seat->sets,
-        .rows = seat->microbatch,
+        .rows = seat->rows,
         .version = seat->epoch,
         .flags = seat->recompute ? WORKER_JOB_RECOMPUTE : 0,
     };
     step_run(out, &job);
 }
 
-static bool has_patches(const plan_t *plan)
-{
-    for (uint32_t index = 0; index < plan->stages_count; index++) {
-        if (plan->stages[index].members_count != 1) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void on_plan(worker_fsm_t *self, hx_time_t now, step_out_t *out)
 {
     const plan_t *const plan = &self->member.plan;
     worker_run_reset(self, out);
+    worker_patch_clear(self);
     seat_clear(&self->seat);
     self->open = false;
-    if (has_patches(plan)) {
-        leave(self, 1, "the plan has stages of several workers, which this version cannot run",
-              out);
-        return;
-    }
     seat_make(plan, self->conf.member.model, &self->blocks, self->conf.member.id, &self->seat);
     dial_peers(self, out);
     if (self->seat.seated) {
@@ -185,7 +182,7 @@ static void on_lost(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
     const plan_node_t *const node = &plan->nodes[index];
     bool needed = index == plan->lead;
     for (uint32_t block = 0; block < self->seat.blocks_count; block++) {
-        needed = needed || self->seat.blocks[block].node == in->peer;
+        needed = needed || self->seat.blocks[block].shard_node == in->peer;
     }
     if (needed) {
         member_orphaned(&self->member, in->now, out,

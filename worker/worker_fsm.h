@@ -14,6 +14,9 @@
 //   pushing    GRAD of each block whose last backward is done, PUSH, ACK
 //   announced  READY, again every 2 s until OUTCOME
 //
+// Where the stage has several members, all but the first PULL from that one and PUSH to it, and it
+// pushes the SUM; see docs/protocol.md.
+//
 // CLOSED or the loss of a neighbour ends it in any of these: a DROP job, and whatever still comes
 // for its attempt is dropped. Messages of a neighbour go to the stash at once (STASH), whether
 // their operation is next, later, or of a lease that was not granted yet.

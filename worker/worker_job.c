@@ -9,7 +9,7 @@ const char *worker_job_name(uint32_t kind)
         [WORKER_JOB_LOAD] = "load",         [WORKER_JOB_STASH] = "stash",
         [WORKER_JOB_FORWARD] = "forward",   [WORKER_JOB_BACKWARD] = "backward",
         [WORKER_JOB_GRAD] = "grad",         [WORKER_JOB_DROP] = "drop",
-        [WORKER_JOB_SLOWDOWN] = "slowdown",
+        [WORKER_JOB_SLOWDOWN] = "slowdown", [WORKER_JOB_SUM] = "sum",
     };
     return kind > 0 && kind < HX_COUNT(names) ? names[kind] : "?";
 }

@@ -29,13 +29,16 @@ typedef enum {
     // blob.
     WORKER_JOB_LOAD,
 
-    // Keep a neighbour's message until its operation runs or DROP. In: attempt, micro, part
-    // (WORKER_STASH_*), blob. Takes no time.
+    // Keep bytes until their operation runs or DROP. In: attempt, part (WORKER_STASH_*), blob; of a
+    // neighbour's message: micro, row_first, rows; of a member's gradient: index (block), micro
+    // (member). Takes no time.
     WORKER_JOB_STASH,
 
-    // Run all layers [index, part) of the stage forward. In: attempt, micro, row_first and rows of
-    // this microbatch, tokens (nominal, of the whole lease), flags: EVALUATION, BUFFER.
-    // A stage that is not the first takes its activation from the stash.
+    // Run all layers [index, part) of the stage forward. In: attempt, micro, row_first and rows
+    // (this worker's of the microbatch), tokens (nominal, of the whole lease), flags: EVALUATION,
+    // BUFFER.
+    // A stage that is not the first takes the activation of these rows from the stash, where it may
+    // lie in several pieces.
     // Out: blob: the activation for the next stage, f32 (rows, context, channels), or on the last
     // stage none, but value (loss, summed over tokens) and tokens (how many had a target).
     WORKER_JOB_FORWARD,
@@ -50,6 +53,10 @@ typedef enum {
     // Copy a block's gradient sum out and zero it. In: attempt, index (block).
     // Out: blob, f32 x count; tokens: xxh3 (64 bits, seed 0) of its bytes.
     WORKER_JOB_GRAD,
+
+    // Add up what members of the stage stashed of a block's gradient, in the order of members; it
+    // leaves the stash. In: attempt, index (block). Out: as GRAD.
+    WORKER_JOB_SUM,
 
     // Forget an attempt: its stash, its activation sets, what it added to gradients. Takes no time
     // to speak of. In: attempt; flags EVALUATION if nothing can have been added.
@@ -68,6 +75,7 @@ typedef enum {
 // step_job_t.part of STASH.
 #define WORKER_STASH_ACTIVATION 0u
 #define WORKER_STASH_GRADIENT 1u
+#define WORKER_STASH_MEMBER 2u  // A member's gradient of a block.
 
 // "forward"; "?" for an unknown number.
 const char *worker_job_name(uint32_t kind);

@@ -22,7 +22,11 @@ void lease_destroy(lease_t **self_p)
         free(self->blocks);
         free(self->arrived[0]);
         free(self->arrived[1]);
+        free(self->came);
         free(self->ops);
+        for (uint32_t side = 0; side < SEAT_PATCHES; side++) {
+            patch_clear(&self->patches[side]);
+        }
         free(self);
         *self_p = NULL;
     }
@@ -36,18 +40,70 @@ static uint32_t make_forwards(uint32_t micros, schedule_op_t *ops)
     return micros;
 }
 
-// What came before the grant was not looked at closely; what does not fit it is forgotten.
+static seat_side_t side_of(uint32_t stash)
+{
+    return stash == WORKER_STASH_ACTIVATION ? SEAT_BEFORE : SEAT_AFTER;
+}
+
+static lease_arrived_t *arrived_at(const lease_t *self, const seat_t *seat, uint32_t stash,
+                                   uint32_t micro, uint32_t from)
+{
+    const uint32_t members = seat->patches[side_of(stash)].members;
+    HX_ASSERT(micro < self->arrived_room[stash] && from < members);
+    return &self->arrived[stash][(size_t)micro * members + from];
+}
+
+static bool fits(const lease_t *self, const seat_t *seat, const lease_message_t *message)
+{
+    if (message->micro >= self->micros ||
+        (self->evaluation && message->stash == WORKER_STASH_GRADIENT)) {
+        return false;
+    }
+    const patch_piece_t common =
+        lease_common(self, seat, side_of(message->stash), message->from, message->micro);
+    return message->rows == common.rows && common.rows > 0 &&
+           message->row_first == lease_micro_first(self, seat, message->micro) + common.first;
+}
+
+// What came before the grant was not looked at closely. What does not fit it is never used, nor is
+// another message in its place: the stash could not tell the two apart.
 static void check_arrived(lease_t *self, const seat_t *seat)
 {
     for (uint32_t stash = 0; stash < 2; stash++) {
-        for (uint32_t micro = 0; micro < self->arrived_room[stash]; micro++) {
-            const bool wrong = micro >= self->micros ||
-                               self->arrived[stash][micro] != lease_micro_rows(self, seat, micro) ||
-                               (self->evaluation && stash == WORKER_STASH_GRADIENT);
-            if (wrong) {
-                self->arrived[stash][micro] = 0;
+        const uint32_t members = seat->patches[side_of(stash)].members;
+        for (uint32_t at = 0; at < self->arrived_room[stash] * members; at++) {
+            lease_arrived_t *const arrived = &self->arrived[stash][at];
+            const lease_message_t message = {
+                .stash = stash,
+                .from = at % members,
+                .micro = at / members,
+                .row_first = arrived->row_first,
+                .rows = arrived->rows,
+            };
+            if (arrived->rows > 0 && !fits(self, seat, &message)) {
+                arrived->rows = UINT32_MAX;
             }
         }
+    }
+}
+
+static void divide(lease_t *self, const seat_t *seat, uint32_t rows)
+{
+    for (uint32_t side = 0; side < SEAT_PATCHES; side++) {
+        if (seat->patches[side].members > 0) {
+            seat_divide(seat, (seat_side_t)side, rows, &self->patches[side]);
+        }
+    }
+    self->own_micros = 0;
+    for (uint32_t micro = 0; micro < self->patches[SEAT_OWN].micros; micro++) {
+        self->own_micros += lease_piece(self, seat, micro).rows > 0;
+    }
+}
+
+static void undivide(lease_t *self)
+{
+    for (uint32_t side = 0; side < SEAT_PATCHES; side++) {
+        patch_clear(&self->patches[side]);
     }
 }
 
@@ -62,11 +118,14 @@ bool lease_grant(lease_t *self, const wire_msg_t *grant, const seat_t *seat, hx_
     if (micros > SCHEDULE_MICROS_MAX) {
         return false;
     }
+    divide(self, seat, grant->rows);
     const schedule_in_t in = seat_schedule(seat, micros);
     schedule_op_t *const ops = hx_new(schedule_ops_max(&in), sizeof *ops);
-    const uint32_t count = evaluation ? make_forwards(micros, ops) : schedule_make(&in, ops);
+    uint32_t count = evaluation ? make_forwards(micros, ops) : schedule_make(&in, ops);
+    count = seat_own_ops(&self->patches[SEAT_OWN], seat->member, ops, count);
     if (!evaluation && schedule_peak(ops, count) > seat->sets) {
         free(ops);
+        undivide(self);
         return false;
     }
     self->ops = ops;
@@ -81,13 +140,23 @@ bool lease_grant(lease_t *self, const wire_msg_t *grant, const seat_t *seat, hx_
     self->granted_at = now;
     self->blocks = hx_new(seat->blocks_count, sizeof *self->blocks);
     check_arrived(self, seat);
+    if (lease_is_idle(self, seat)) {
+        self->state = LEASE_PUSHING;
+        self->oldest = self->base;
+    }
     return true;
 }
 
-uint32_t lease_micro_rows(const lease_t *self, const seat_t *seat, uint32_t micro)
+patch_piece_t lease_piece(const lease_t *self, const seat_t *seat, uint32_t micro)
 {
-    HX_ASSERT(micro < self->micros);
-    return HX_MIN(seat->microbatch, self->rows - micro * seat->microbatch);
+    return patch_piece(&self->patches[SEAT_OWN], micro, seat->member);
+}
+
+patch_piece_t lease_common(const lease_t *self, const seat_t *seat, seat_side_t side,
+                           uint32_t member, uint32_t micro)
+{
+    return patch_common(lease_piece(self, seat, micro),
+                        patch_piece(&self->patches[side], micro, member));
 }
 
 uint64_t lease_micro_first(const lease_t *self, const seat_t *seat, uint32_t micro)
@@ -96,31 +165,80 @@ uint64_t lease_micro_first(const lease_t *self, const seat_t *seat, uint32_t mic
     return self->row_first + (uint64_t)micro * seat->microbatch;
 }
 
-static bool has_arrived(const lease_t *self, uint32_t stash, uint32_t micro)
+bool lease_has_part(const lease_t *self, uint32_t member)
 {
-    return micro < self->arrived_room[stash] && self->arrived[stash][micro] > 0;
+    return patch_rows_max(&self->patches[SEAT_OWN], member) > 0;
 }
 
-bool lease_arrive(lease_t *self, const seat_t *seat, uint32_t stash, uint32_t micro, uint32_t rows)
+static bool has_arrived(const lease_t *self, const seat_t *seat, uint32_t stash, uint32_t micro)
 {
-    HX_ASSERT(stash <= WORKER_STASH_GRADIENT);
+    for (uint32_t from = 0; from < seat->patches[side_of(stash)].members; from++) {
+        if (lease_common(self, seat, side_of(stash), from, micro).rows == 0) {
+            continue;
+        }
+        if (micro >= self->arrived_room[stash]) {
+            return false;
+        }
+        const uint32_t rows = arrived_at(self, seat, stash, micro, from)->rows;
+        if (rows == 0 || rows == UINT32_MAX) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool lease_arrive(lease_t *self, const seat_t *seat, const lease_message_t *message)
+{
+    HX_ASSERT(message->stash <= WORKER_STASH_GRADIENT);
+    const uint32_t stash = message->stash;
     const bool granted = self->state != LEASE_EARLY;
-    const uint32_t micros = granted ? self->micros : SCHEDULE_MICROS_MAX;
-    if (micro >= micros || rows == 0 || rows > seat->microbatch ||
-        has_arrived(self, stash, micro)) {
+    const uint32_t members = seat->patches[side_of(stash)].members;
+    HX_ASSERT(message->from < members);
+    if (granted ? !fits(self, seat, message)
+                : message->micro >= SCHEDULE_MICROS_MAX || message->rows == 0 ||
+                      message->rows > seat->rows) {
         return false;
     }
-    if (granted && rows != lease_micro_rows(self, seat, micro)) {
-        return false;
-    }
-    if (micro >= self->arrived_room[stash]) {
+    if (message->micro >= self->arrived_room[stash]) {
+        const uint32_t micros = granted ? self->micros : SCHEDULE_MICROS_MAX;
         const uint32_t old = self->arrived_room[stash];
-        const uint32_t room = HX_MAX(micro + 1, HX_MIN(2 * old, micros));
-        self->arrived[stash] = hx_grow(self->arrived[stash], room, sizeof(uint32_t));
-        memset(self->arrived[stash] + old, 0, (room - old) * sizeof(uint32_t));
+        const uint32_t room = HX_MAX(message->micro + 1, HX_MIN(2 * old, micros));
+        const size_t size = members * sizeof *self->arrived[stash];
+        self->arrived[stash] = hx_grow(self->arrived[stash], room, size);
+        memset(self->arrived[stash] + (size_t)old * members, 0, (room - old) * size);
         self->arrived_room[stash] = room;
     }
-    self->arrived[stash][micro] = rows;
+    lease_arrived_t *const arrived = arrived_at(self, seat, stash, message->micro, message->from);
+    if (arrived->rows > 0) {
+        return false;
+    }
+    *arrived = (lease_arrived_t){message->row_first, message->rows};
+    return true;
+}
+
+bool lease_part_came(lease_t *self, const seat_t *seat, uint32_t place, uint32_t member)
+{
+    const uint32_t members = seat->patches[SEAT_OWN].members;
+    HX_ASSERT(place < seat->blocks_count && member < members);
+    if (!self->came) {
+        self->came = hx_new((size_t)seat->blocks_count * members, sizeof *self->came);
+    }
+    bool *const came = &self->came[(size_t)place * members + member];
+    const bool first = !*came;
+    *came = true;
+    return first;
+}
+
+bool lease_parts_whole(const lease_t *self, const seat_t *seat, uint32_t place)
+{
+    HX_ASSERT(self->state != LEASE_EARLY && place < seat->blocks_count);
+    const uint32_t members = seat->patches[SEAT_OWN].members;
+    for (uint32_t member = 0; member < members; member++) {
+        const bool came = self->came && self->came[(size_t)place * members + member];
+        if (!came && lease_has_part(self, member)) {
+            return false;
+        }
+    }
     return true;
 }
 
@@ -131,7 +249,7 @@ bool lease_all_issued(const lease_t *self)
 
 bool lease_forwards_done(const lease_t *self)
 {
-    return self->forwards_done == self->micros;
+    return self->forwards_done == self->own_micros;
 }
 
 hx_time_t lease_time_left(const lease_t *self, hx_time_t now)
@@ -162,7 +280,7 @@ bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint3
         }
     }
     *micro = op.micro;
-    return !has_arrived(self, *stash, op.micro);
+    return !has_arrived(self, seat, *stash, op.micro);
 }
 
 // The last operation of a training lease goes slice by slice.
@@ -180,11 +298,12 @@ bool lease_next(const lease_t *self, const seat_t *seat, lease_work_t *work)
         return false;
     }
     const schedule_op_t op = self->ops[self->ops_next];
+    const patch_piece_t piece = lease_piece(self, seat, op.micro);
     *work = (lease_work_t){
         .kind = op.kind,
         .micro = op.micro,
-        .row_first = lease_micro_first(self, seat, op.micro),
-        .rows = lease_micro_rows(self, seat, op.micro),
+        .row_first = lease_micro_first(self, seat, op.micro) + piece.first,
+        .rows = piece.rows,
         .layer_first = seat->layer_first,
         .layer_end = seat->layer_end,
         .slice = UINT32_MAX,
@@ -212,4 +331,10 @@ void lease_issued(lease_t *self, const seat_t *seat)
         }
     }
     self->ops_next++;
+}
+
+// The first member passes weights on and sums, even where it computes nothing.
+bool lease_is_idle(const lease_t *self, const seat_t *seat)
+{
+    return self->ops_count == 0 && (self->evaluation || !seat_is_head(seat));
 }

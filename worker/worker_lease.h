@@ -22,16 +22,23 @@ typedef enum {
 typedef struct {
     bool asked;  // A PULL was sent.
     bool pulled;
+    bool summing;  // On the first member: all members' gradients are here.
     bool pushed;
     bool acked;
     hx_time_t pushed_at;
 } lease_block_t;
 
+// A neighbour's message.
+typedef struct {
+    uint64_t row_first;
+    uint32_t rows;  // 0: not here; UINT32_MAX: it did not fit the grant, and is never used.
+} lease_arrived_t;
+
 // What the job thread may be given next.
 typedef struct {
     schedule_op_kind_t kind;
     uint32_t micro;
-    uint64_t row_first;  // Of the microbatch.
+    uint64_t row_first;  // Of the member's rows of the microbatch.
     uint32_t rows;
     uint32_t layer_first;  // The whole stage, or in the last operation of a lease one slice.
     uint32_t layer_end;
@@ -55,9 +62,15 @@ typedef struct {
     uint32_t pulled_count;
     uint32_t acked_count;
 
-    uint32_t *arrived[2];  // By WORKER_STASH_* and microbatch: rows of the message; 0: not here.
-    uint32_t arrived_room[2];
+    // By WORKER_STASH_*: microbatch by microbatch, and in each the members of the stage that it
+    // comes from.
+    lease_arrived_t *arrived[2];
+    uint32_t arrived_room[2];  // Microbatches.
+    // Whose gradient of which block is here: block by block, the members of the own stage.
+    bool *came;
 
+    patch_t patches[SEAT_PATCHES];  // Who has which rows, in the own stage and next to it.
+    uint32_t own_micros;            // Microbatches of which this member has rows.
     schedule_op_t *ops;
     uint32_t ops_count;
     uint32_t ops_next;
@@ -83,13 +96,33 @@ void lease_destroy(lease_t **self_p);
 // than there are sets.
 bool lease_grant(lease_t *self, const wire_msg_t *grant, const seat_t *seat, hx_time_t now);
 
-// Rows of a microbatch, and the first of them.
-uint32_t lease_micro_rows(const lease_t *self, const seat_t *seat, uint32_t micro);
+// What a member of the own stage has of a microbatch, and the rows of it that are shared with a
+// member of the stage before or after: what the two exchange.
+patch_piece_t lease_piece(const lease_t *self, const seat_t *seat, uint32_t micro);
+patch_piece_t lease_common(const lease_t *self, const seat_t *seat, seat_side_t side,
+                           uint32_t member, uint32_t micro);
+// The first row of a microbatch.
 uint64_t lease_micro_first(const lease_t *self, const seat_t *seat, uint32_t micro);
+// Whether a member of the own stage has anything to compute in this lease.
+bool lease_has_part(const lease_t *self, uint32_t member);
 
-// A neighbour's message for a microbatch came. False: it had come before, or `micro` is no
-// microbatch of this lease (or of any), or has other rows: the message is to be dropped.
-bool lease_arrive(lease_t *self, const seat_t *seat, uint32_t stash, uint32_t micro, uint32_t rows);
+// A message of member `from` of a neighbouring stage for a microbatch came. False: it had come
+// before, or `micro` is no microbatch of this lease (or of any), or these are not the rows that the
+// two exchange: the message is to be dropped.
+typedef struct {
+    uint32_t stash;  // WORKER_STASH_ACTIVATION: from the stage before, _GRADIENT: from behind.
+    uint32_t from;
+    uint32_t micro;
+    uint64_t row_first;
+    uint32_t rows;
+} lease_message_t;
+bool lease_arrive(lease_t *self, const seat_t *seat, const lease_message_t *message);
+
+// The first member's books of the other members' gradients, by place of the block and member.
+// `lease_part_came` may be called before the grant; false: it came before.
+bool lease_part_came(lease_t *self, const seat_t *seat, uint32_t place, uint32_t member);
+// Whether all parts of a block that there will be are here (of a granted lease).
+bool lease_parts_whole(const lease_t *self, const seat_t *seat, uint32_t place);
 
 // The next piece of work of a running lease, if its message is there. False: it waits, or nothing
 // is left.
@@ -104,5 +137,7 @@ hx_time_t lease_time_left(const lease_t *self, hx_time_t now);
 
 // What a running lease waits for: WORKER_STASH_* of which microbatch. False: for nothing.
 bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint32_t *micro);
+// Whether a lease that is granted, but not announced, has nothing to compute and nothing to push.
+bool lease_is_idle(const lease_t *self, const seat_t *seat);
 
 #endif

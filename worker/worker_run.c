@@ -125,7 +125,7 @@ static bool may_close(const worker_fsm_t *self, node_id_t peer)
 {
     bool may = peer == member_lead(&self->member);
     for (uint32_t place = 0; place < self->seat.blocks_count; place++) {
-        may = may || self->seat.blocks[place].node == peer;
+        may = may || self->seat.blocks[place].shard_node == peer;
     }
     return may;
 }
@@ -153,11 +153,17 @@ static void on_closed(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 
 void worker_run_lost(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 {
-    if (in->peer != self->seat.before && in->peer != self->seat.after) {
+    static const char *const sides[] = {"of the stage before this one", "of this stage",
+                                        "of the stage behind this one"};
+    uint32_t side = 0;
+    while (side < SEAT_PATCHES &&
+           seat_member_of(&self->seat, (seat_side_t)side, in->peer) == UINT32_MAX) {
+        side++;
+    }
+    if (side == SEAT_PATCHES) {
         return;
     }
-    step_note(out, STEP_WARN, "the stage %s this one is gone",
-              in->peer == self->seat.before ? "before" : "behind");
+    step_note(out, STEP_WARN, "a worker %s is gone", sides[side]);
     // What was computed needs no neighbour any more: the lead decides on it.
     for (uint32_t index = self->leases_count; index-- > 0;) {
         if (self->leases[index]->state < LEASE_PUSHING) {
@@ -217,6 +223,7 @@ static void on_grant(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
                         self->trained <= self->conf.trace_last;
     }
     self->leases[self->leases_count++] = lease;
+    worker_patch_granted(self, lease, out);
     step_note(out, STEP_DEBUG,
               "lease %" PRIu64 ": rows %" PRIu64 " to %" PRIu64 ", version %" PRIu64 "%s",
               lease->attempt, lease->row_first, lease->row_first + lease->rows - 1, lease->base,
@@ -228,14 +235,15 @@ static void on_grant(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 
 static void send_pull(const worker_fsm_t *self, lease_t *lease, uint32_t place, step_out_t *out)
 {
+    const seat_block_t *const block = &self->seat.blocks[place];
     const wire_msg_t msg = {
         .kind = WIRE_PULL,
-        .block = self->seat.blocks[place].block,
+        .block = block->block,
         .version = lease->base,
         .flags = lease->evaluation ? 1 : 0,
     };
     lease->blocks[place].asked = true;
-    step_send(out, self->seat.blocks[place].node, &msg, NULL);
+    step_send(out, lease->evaluation ? block->shard_node : block->node, &msg, NULL);
 }
 
 // No more of a shard's blocks are asked for than a window holds: what a slow line cannot take yet
@@ -304,15 +312,19 @@ static lease_t *find_pulling(const worker_fsm_t *self)
     return NULL;
 }
 
-// The place of a block in the seat, or UINT32_MAX with a note.
+uint32_t worker_block_place(const worker_fsm_t *self, uint32_t block)
+{
+    const bool known = self->seat.seated && block < self->blocks.count;
+    return known ? self->seat.find[block] : UINT32_MAX;
+}
+
+// The place in the seat of a block that is exchanged with the sender, or UINT32_MAX with a note.
 static uint32_t own_block(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 {
     const seat_t *const seat = &self->seat;
-    uint32_t place = UINT32_MAX;
-    if (seat->seated && in->msg.block < self->blocks.count) {
-        place = seat->find[in->msg.block];
-    }
-    if (place == UINT32_MAX || seat->blocks[place].node != in->peer) {
+    const uint32_t place = worker_block_place(self, in->msg.block);
+    if (place == UINT32_MAX ||
+        (seat->blocks[place].node != in->peer && seat->blocks[place].shard_node != in->peer)) {
         member_refuse(&self->member, in, out,
                       "block %" PRIu32 " is not of this stage, or not there", in->msg.block);
         return UINT32_MAX;
@@ -335,7 +347,9 @@ static void on_value(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
     }
     lease_t *const lease = find_pulling(self);
     const uint64_t version = in->msg.version;
+    const seat_block_t *const block = &self->seat.blocks[place];
     const bool wanted = lease && !lease->blocks[place].pulled && in->msg.part == 0 &&
+                        in->peer == (lease->evaluation ? block->shard_node : block->node) &&
                         (lease->evaluation ? version == lease->base : version >= lease->base);
     if (!wanted) {
         step_note(out, STEP_DEBUG, "value of block %" PRIu32 " dropped: not waited for",
@@ -357,6 +371,9 @@ static void on_value(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
         .blob = in->blob,
     };
     step_run(out, &job);
+    if (!lease->evaluation) {
+        worker_patch_value(self, place, in, out);
+    }
     lease->blocks[place].pulled = true;
     pull_next(self, lease, place, out);
     lease->oldest = HX_MIN(lease->oldest, version);
@@ -401,7 +418,7 @@ static void on_ack(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 
 // --- Messages of neighbours
 
-static lease_t *find_early(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
+lease_t *worker_lease_early(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
 {
     const uint32_t index = find(self->early, self->early_count, in->msg.attempt);
     if (index < UINT32_MAX) {
@@ -422,21 +439,26 @@ static void on_neighbour(worker_fsm_t *self, const step_in_t *in, step_out_t *ou
     const seat_t *const seat = &self->seat;
     const wire_msg_t *const msg = &in->msg;
     const bool forward = msg->kind == WIRE_ACTIVATION;
-    const node_id_t from = forward ? seat->before : seat->after;
-    if (!self->open || in->peer != from || msg->epoch != seat->epoch ||
+    const lease_message_t message = {
+        .stash = forward ? WORKER_STASH_ACTIVATION : WORKER_STASH_GRADIENT,
+        .from = seat_member_of(seat, forward ? SEAT_BEFORE : SEAT_AFTER, in->peer),
+        .micro = msg->micro,
+        .row_first = msg->row_first,
+        .rows = msg->rows,
+    };
+    if (!self->open || message.from == UINT32_MAX || msg->epoch != seat->epoch ||
         blob_size(in->blob) != msg->rows * seat->boundary_size) {
         member_refuse(&self->member, in, out, "lease %" PRIu64 " is not for this stage",
                       msg->attempt);
         return;
     }
     lease_t *lease = worker_lease_find(self, msg->attempt);
-    lease = lease ? lease : find_early(self, in, out);
+    lease = lease ? lease : worker_lease_early(self, in, out);
     if (!lease) {
         return;
     }
-    const uint32_t stash = forward ? WORKER_STASH_ACTIVATION : WORKER_STASH_GRADIENT;
     if (lease->state >= LEASE_PUSHING || (lease->evaluation && !forward) ||
-        !lease_arrive(lease, seat, stash, msg->micro, msg->rows)) {
+        !lease_arrive(lease, seat, &message)) {
         step_note(out, STEP_DEBUG, "%s %" PRIu32 " of lease %" PRIu64 " dropped: not waited for",
                   wire_kind_name(msg->kind), msg->micro, msg->attempt);
         return;
@@ -445,7 +467,8 @@ static void on_neighbour(worker_fsm_t *self, const step_in_t *in, step_out_t *ou
         .kind = WORKER_JOB_STASH,
         .attempt = msg->attempt,
         .micro = msg->micro,
-        .part = stash,
+        .part = message.stash,
+        .row_first = msg->row_first,
         .rows = msg->rows,
         .blob = in->blob,
     };
@@ -482,6 +505,12 @@ void worker_run_message(worker_fsm_t *self, const step_in_t *in, step_out_t *out
     case WIRE_GRADIENT:
         on_neighbour(self, in, out);
         return;
+    case WIRE_PULL:
+    case WIRE_PUSH:
+        if (worker_patch_message(self, in, out)) {
+            return;
+        }
+        break;
     default:
         break;
     }

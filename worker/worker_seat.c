@@ -34,13 +34,19 @@ static void add_group(const plan_t *plan, const model_t *model, const blocks_t *
                       uint32_t group, seat_t *seat)
 {
     const uint32_t shard = plan->group_shard[group];
-    const seat_block_t common = {
+    seat_block_t common = {
         .shard = shard,
+        .shard_node = plan_shard_node(plan, shard)->id,
         .node = plan_shard_node(plan, shard)->id,
         .part = plan_part_of(plan, model, seat->pipeline, seat->stage, group),
         .parts = plan_parts(plan, model, seat->pipeline, group),
         .slice = slice_of(model, seat, group),
     };
+    if (!seat_is_head(seat)) {
+        common.node = seat->patches[SEAT_OWN].nodes[0];
+        common.part = seat->member;
+        common.parts = seat->patches[SEAT_OWN].members;
+    }
     HX_ASSERT(common.part < common.parts);
     for (uint32_t block = blocks->group_first[group]; block < blocks->group_first[group + 1];
          block++) {
@@ -68,23 +74,44 @@ static void find_blocks(const plan_t *plan, const model_t *model, const blocks_t
     free(groups);
 }
 
-static uint32_t sets_of(const seat_t *seat, uint32_t rows)
+// What a lease of the planned rows needs. A shorter one needs no more of anything.
+static void find_needs(seat_t *seat, uint32_t rows)
 {
-    const uint32_t micros = (rows - 1) / seat->microbatch + 1;
-    const schedule_in_t in = seat_schedule(seat, HX_MIN(micros, SCHEDULE_MICROS_MAX));
+    patch_t patch;
+    seat_divide(seat, SEAT_OWN, rows, &patch);
+    const schedule_in_t in = seat_schedule(seat, patch.micros);
     schedule_op_t *const ops = hx_new(schedule_ops_max(&in), sizeof *ops);
-    const uint32_t count = schedule_make(&in, ops);
-    const uint32_t sets = schedule_peak(ops, count);
+    const uint32_t count = seat_own_ops(&patch, seat->member, ops, schedule_make(&in, ops));
+    seat->sets = HX_MAX(schedule_peak(ops, count), 1);
     free(ops);
-    return sets;
+    patch_clear(&patch);
+    // An evaluation's microbatches are whole, however few rows the planned leases have.
+    seat_divide(seat, SEAT_OWN, seat->microbatch, &patch);
+    seat->rows =
+        patch.owners ? seat->microbatch : HX_MAX(patch_piece(&patch, 0, seat->member).rows, 1);
+    patch_clear(&patch);
+}
+
+static void find_patch(const plan_t *plan, uint32_t pipeline, uint32_t stage, seat_patch_t *patch)
+{
+    const plan_stage_t *const at = plan_stage(plan, pipeline, stage);
+    *patch = (seat_patch_t){
+        .mode = at->mode,
+        .members = at->members_count,
+        .nodes = hx_new(at->members_count, sizeof *patch->nodes),
+        .shares = hx_new(at->members_count, sizeof *patch->shares),
+    };
+    for (uint32_t member = 0; member < at->members_count; member++) {
+        patch->nodes[member] = plan_member_node(plan, pipeline, stage, member)->id;
+        patch->shares[member] = plan->members[at->member_first + member].share;
+    }
 }
 
 void seat_make(const plan_t *plan, const model_t *model, const blocks_t *blocks, node_id_t worker,
                seat_t *out)
 {
-    uint32_t member = 0;
     *out = (seat_t){.epoch = plan->epoch};
-    out->seated = plan_seat_of(plan, worker, &out->pipeline, &out->stage, &member);
+    out->seated = plan_seat_of(plan, worker, &out->pipeline, &out->stage, &out->member);
     if (!out->seated) {
         return;
     }
@@ -102,13 +129,14 @@ void seat_make(const plan_t *plan, const model_t *model, const blocks_t *blocks,
     for (uint32_t index = 0; index < out->stages; index++) {
         out->depths[index] = plan_stage(plan, out->pipeline, index)->depth;
     }
-    out->sets = sets_of(out, pipeline->rows);
+    find_patch(plan, out->pipeline, out->stage, &out->patches[SEAT_OWN]);
     if (!seat_is_first(out)) {
-        out->before = plan_member_node(plan, out->pipeline, out->stage - 1, 0)->id;
+        find_patch(plan, out->pipeline, out->stage - 1, &out->patches[SEAT_BEFORE]);
     }
     if (!seat_is_last(out)) {
-        out->after = plan_member_node(plan, out->pipeline, out->stage + 1, 0)->id;
+        find_patch(plan, out->pipeline, out->stage + 1, &out->patches[SEAT_AFTER]);
     }
+    find_needs(out, pipeline->rows);
     find_blocks(plan, model, blocks, out);
 }
 
@@ -117,6 +145,10 @@ void seat_clear(seat_t *self)
     free(self->depths);
     free(self->blocks);
     free(self->find);
+    for (uint32_t side = 0; side < SEAT_PATCHES; side++) {
+        free(self->patches[side].nodes);
+        free(self->patches[side].shares);
+    }
     *self = (seat_t){0};
 }
 
@@ -130,6 +162,40 @@ bool seat_is_last(const seat_t *self)
     return self->stage + 1 == self->stages;
 }
 
+bool seat_is_shared(const seat_t *self)
+{
+    return self->patches[SEAT_OWN].members > 1;
+}
+
+bool seat_is_head(const seat_t *self)
+{
+    return self->member == 0;
+}
+
+uint32_t seat_member_of(const seat_t *self, seat_side_t side, node_id_t node)
+{
+    const seat_patch_t *const patch = &self->patches[side];
+    for (uint32_t member = 0; member < patch->members; member++) {
+        if (patch->nodes[member] == node) {
+            return member;
+        }
+    }
+    return UINT32_MAX;
+}
+
+void seat_divide(const seat_t *self, seat_side_t side, uint32_t rows, patch_t *out)
+{
+    const seat_patch_t *const patch = &self->patches[side];
+    const patch_conf_t conf = {
+        .mode = patch->mode,
+        .members = patch->members,
+        .shares = patch->shares,
+        .rows = rows,
+        .microbatch = self->microbatch,
+    };
+    patch_make(&conf, out);
+}
+
 schedule_in_t seat_schedule(const seat_t *self, uint32_t micros)
 {
     return (schedule_in_t){
@@ -139,4 +205,15 @@ schedule_in_t seat_schedule(const seat_t *self, uint32_t micros)
         .micros = micros,
         .depths = self->depths,
     };
+}
+
+uint32_t seat_own_ops(const patch_t *patch, uint32_t member, schedule_op_t *ops, uint32_t count)
+{
+    uint32_t kept = 0;
+    for (uint32_t index = 0; index < count; index++) {
+        if (patch_piece(patch, ops[index].micro, member).rows > 0) {
+            ops[kept++] = ops[index];
+        }
+    }
+    return kept;
 }

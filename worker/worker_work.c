@@ -69,10 +69,12 @@ static lease_t *find_running(worker_fsm_t *self, hx_time_t now)
             return lease;
         }
         if (lease->state == LEASE_PULLING && lease->pulled_count == self->seat.blocks_count) {
-            lease->state = LEASE_RUNNING;
+            lease->state = lease_all_issued(lease) ? LEASE_PUSHING : LEASE_RUNNING;
             lease->run_at = now;
             self->buffer_last = lease->buffer;
-            return lease;
+            if (lease->state == LEASE_RUNNING) {
+                return lease;
+            }
         }
     }
     return NULL;
@@ -105,19 +107,33 @@ static void run_ready_work(worker_fsm_t *self, hx_time_t now, step_out_t *out)
 
 // --- Results
 
+// Each member of the neighbouring stage gets the rows that it has, too.
 static void send_boundary(worker_fsm_t *self, const lease_t *lease, const step_in_t *in,
                           step_out_t *out)
 {
+    const seat_t *const seat = &self->seat;
     const bool forward = in->job.kind == WORKER_JOB_FORWARD;
-    const wire_msg_t msg = {
-        .kind = forward ? WIRE_ACTIVATION : WIRE_GRADIENT,
-        .attempt = lease->attempt,
-        .epoch = self->seat.epoch,
-        .micro = in->job.micro,
-        .row_first = in->job.row_first,
-        .rows = in->job.rows,
-    };
-    step_send(out, forward ? self->seat.after : self->seat.before, &msg, in->blob);
+    const seat_side_t side = forward ? SEAT_AFTER : SEAT_BEFORE;
+    const uint32_t own_first = lease_piece(lease, seat, in->job.micro).first;
+    for (uint32_t to = 0; to < seat->patches[side].members; to++) {
+        const patch_piece_t common = lease_common(lease, seat, side, to, in->job.micro);
+        if (common.rows == 0) {
+            continue;
+        }
+        const uint32_t skipped = common.first - own_first;
+        const wire_msg_t msg = {
+            .kind = forward ? WIRE_ACTIVATION : WIRE_GRADIENT,
+            .attempt = lease->attempt,
+            .epoch = seat->epoch,
+            .micro = in->job.micro,
+            .row_first = in->job.row_first + skipped,
+            .rows = common.rows,
+        };
+        blob_t *blob = blob_slice(in->blob, (size_t)(skipped * seat->boundary_size),
+                                  (size_t)(common.rows * seat->boundary_size));
+        step_send(out, seat->patches[side].nodes[to], &msg, blob);
+        blob_release(&blob);
+    }
     worker_span(self, lease, TRACE_SEND, in->job.micro, in->job_ended, in->now);
 }
 
@@ -148,14 +164,10 @@ static void on_compute(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
     worker_progress(self, in->now);
 }
 
-static void on_grad(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
+// A block's gradient is whole: this member's own, or on the first one the sum of all.
+static void push(worker_fsm_t *self, lease_t *lease, uint32_t place, const step_in_t *in,
+                 step_out_t *out)
 {
-    lease_t *const lease = worker_lease_find(self, in->job.attempt);
-    if (!lease) {
-        return;
-    }
-    const uint32_t place = self->seat.find[in->job.index];
-    HX_ASSERT(place < self->seat.blocks_count && !lease->blocks[place].pushed);
     const seat_block_t *const block = &self->seat.blocks[place];
     const wire_msg_t msg = {
         .kind = WIRE_PUSH,
@@ -168,13 +180,27 @@ static void on_grad(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
     step_send(out, block->node, &msg, in->blob);
     lease->blocks[place].pushed = true;
     lease->blocks[place].pushed_at = in->now;
+}
+
+static void on_grad(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
+{
+    lease_t *const lease = worker_lease_find(self, in->job.attempt);
+    if (!lease) {
+        return;
+    }
+    const uint32_t place = self->seat.find[in->job.index];
+    HX_ASSERT(place < self->seat.blocks_count && !lease->blocks[place].pushed);
+    if (in->job.kind == WORKER_JOB_SUM || !worker_patch_gradient(self, lease, place, in, out)) {
+        push(self, lease, place, in, out);
+    }
     worker_progress(self, in->now);
 }
 
 static void announce(worker_fsm_t *self, lease_t *lease, hx_time_t now, step_out_t *out)
 {
     if (lease->state == LEASE_PUSHING) {
-        const bool held = lease->evaluation || lease->acked_count == self->seat.blocks_count;
+        const bool held = lease->evaluation || lease_is_idle(lease, &self->seat) ||
+                          lease->acked_count == self->seat.blocks_count;
         if (lease->computing > 0 || !held) {
             return;
         }
@@ -251,6 +277,7 @@ void worker_work_job(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
         on_compute(self, in, out);
         break;
     case WORKER_JOB_GRAD:
+    case WORKER_JOB_SUM:
         on_grad(self, in, out);
         break;
     default:

@@ -46,12 +46,12 @@ static float *expected_of(const world_t *world, uint64_t row_first, uint32_t row
 static seats_conf_t random_seats(hx_rng_t *rng)
 {
     seats_conf_t conf = {
-        .rows = 1 + (uint32_t)hx_rng_below(rng, 9),
+        .rows = 1 + (uint32_t)hx_rng_below(rng, 14),
         .schedule = (schedule_kind_t)hx_rng_below(rng, SCHEDULE_KINDS_COUNT),
         .recompute = hx_rng_below(rng, 3) == 0,
         .shards = 1 + (uint32_t)hx_rng_below(rng, 3),
     };
-    conf.microbatch = 1 + (uint32_t)hx_rng_below(rng, HX_MIN(conf.rows, 4));
+    conf.microbatch = 1 + (uint32_t)hx_rng_below(rng, HX_MIN(conf.rows, 6));
     const uint32_t wanted = 1 + (uint32_t)hx_rng_below(rng, STAGES_MAX);
     uint32_t end = 0;
     while (conf.stages + 1 < wanted) {
@@ -64,6 +64,11 @@ static seats_conf_t random_seats(hx_rng_t *rng)
     for (uint32_t stage = 0; stage < conf.stages; stage++) {
         conf.depths[stage] = depth;
         depth -= depth > 1 ? (uint32_t)hx_rng_below(rng, 2) : 0;
+        conf.members[stage] = 1 + (uint32_t)hx_rng_below(rng, 2) * (uint32_t)hx_rng_below(rng, 4);
+        conf.modes[stage] = (plan_mode_t)hx_rng_below(rng, PLAN_MODES_COUNT);
+        for (uint32_t member = 0; member < conf.members[stage]; member++) {
+            conf.weights[stage][member] = 1 + (uint32_t)hx_rng_below(rng, 5);
+        }
     }
     return conf;
 }
@@ -74,7 +79,12 @@ static void print_seats(const seats_conf_t *conf, uint32_t trial)
             schedule_kind_name(conf->schedule), conf->rows, conf->microbatch,
             conf->recompute ? "recompute" : "keep");
     for (uint32_t stage = 0; stage < conf->stages; stage++) {
-        fprintf(stderr, " %u (depth %u)", conf->ends[stage], conf->depths[stage]);
+        fprintf(stderr, " %u (depth %u, %s", conf->ends[stage], conf->depths[stage],
+                plan_mode_name(conf->modes[stage]));
+        for (uint32_t member = 0; member < HX_MAX(conf->members[stage], 1u); member++) {
+            fprintf(stderr, " %u", HX_MAX(conf->weights[stage][member], 1u));
+        }
+        fprintf(stderr, ")");
     }
     fprintf(stderr, "\n");
 }
@@ -120,6 +130,120 @@ Test(stage_jobs, gradient_does_not_depend_on_the_plan)
     world_end(&world);
 }
 
+// The bits of a gradient do not depend on the order of messages: members' gradients are added in
+// the plan's order, whenever they come.
+Test(stage_jobs, same_plan_gives_the_same_bits)
+{
+    static world_t world;
+    static pipeline_t first;
+    static pipeline_t second;
+    world_begin(&world);
+    hx_rng_t rng = hx_rng_seed(seed_of("stage_jobs_bits"));
+    for (uint32_t trial = 0; trial < 30; trial++) {
+        const seats_conf_t conf = random_seats(&rng);
+        print_seats(&conf, trial);
+        begin(&first, &world, &conf, hx_rng_next(&rng));
+        begin(&second, &world, &conf, hx_rng_next(&rng));
+        for (uint32_t lease = 0; lease < 2; lease++) {
+            grant(&first, lease * conf.rows, conf.rows, false);
+            grant(&second, lease * conf.rows, conf.rows, false);
+        }
+        settle(&first);
+        settle(&second);
+        for (uint32_t lease = 0; lease < 2; lease++) {
+            check_whole(&first, &first.leases[lease]);
+            check_whole(&second, &second.leases[lease]);
+            // A tied tensor has two parts, which these shards add as they come: two commute.
+            cr_assert_arr_eq(first.leases[lease].sum, second.leases[lease].sum,
+                             world.params_count * sizeof(float));
+        }
+        finish(&first);
+        finish(&second);
+    }
+    world_end(&world);
+}
+
+// Weights for training cross the line to the shards once a stage, whatever the number of members.
+Test(stage_jobs, members_get_their_weights_from_the_first)
+{
+    static world_t world;
+    static pipeline_t pipeline;
+    world_begin(&world);
+    const seats_conf_t conf = {.stages = 1,
+                               .ends = {LAYERS + 2},
+                               .members = {5},
+                               .modes = {PLAN_SPLIT},
+                               .rows = 10,
+                               .microbatch = 10,
+                               .schedule = SCHEDULE_1F1B,
+                               .shards = 2};
+    begin(&pipeline, &world, &conf, 1);
+    grant(&pipeline, 0, 10, false);
+    settle(&pipeline);
+    check_against_single(&pipeline, &pipeline.leases[0]);
+    cr_assert_eq(pipeline.values_served, world.blocks.count);
+    cr_assert_eq(pipeline.values_passed, 4 * world.blocks.count);
+    finish(&pipeline);
+    world_end(&world);
+}
+
+static void seat_members(seats_conf_t *conf, const uint32_t *workers, uint32_t count, uint32_t rest)
+{
+    conf->seated = true;
+    conf->members[1] = count;
+    for (uint32_t member = 0; member < count; member++) {
+        conf->workers[1][member] = workers[member];
+    }
+    conf->spares = rest;
+    conf->epoch++;
+}
+
+// Same cuts, other members and shares of the middle stage: one is added, two are weighted anew, one
+// leaves, the first one changes.
+Test(stage_jobs, members_change_at_a_plan_epoch)
+{
+    static world_t world;
+    static pipeline_t pipeline;
+    world_begin(&world);
+    hx_rng_t rng = hx_rng_seed(seed_of("stage_jobs_epochs"));
+    for (uint32_t trial = 0; trial < 8; trial++) {
+        seats_conf_t conf = {.stages = 3,
+                             .ends = {2, 4, LAYERS + 2},
+                             .depths = {4, 3, 1},
+                             .modes = {PLAN_ROTATE, (plan_mode_t)(trial % 2)},
+                             .rows = 10,
+                             .microbatch = 3,
+                             .schedule = (schedule_kind_t)(trial / 2),
+                             .shards = 2,
+                             .workers = {{0}, {1}, {4}}};
+        seat_members(&conf, (uint32_t[]){1}, 1, 2);
+        begin(&pipeline, &world, &conf, hx_rng_next(&rng));
+        grant(&pipeline, 0, 10, false);
+        settle(&pipeline);
+        seat_members(&conf, (uint32_t[]){1, 2, 3}, 3, 0);
+        give_plan(&pipeline, &conf);
+        grant(&pipeline, 10, 10, false);
+        settle(&pipeline);
+        conf.weights[1][0] = 4;
+        conf.weights[1][2] = 2;
+        conf.epoch++;
+        give_plan(&pipeline, &conf);
+        grant(&pipeline, 20, 10, false);
+        settle(&pipeline);
+        seat_members(&conf, (uint32_t[]){3, 1}, 2, 1);
+        give_plan(&pipeline, &conf);
+        grant(&pipeline, 30, 10, false);
+        settle(&pipeline);
+        for (uint32_t lease = 0; lease < 4; lease++) {
+            pipeline.seated = pipeline.leases[lease].announced;
+            cr_assert_eq(__builtin_popcount(pipeline.seated), lease == 0 ? 3 : lease == 3 ? 4 : 5);
+            check_against_single(&pipeline, &pipeline.leases[lease]);
+        }
+        finish(&pipeline);
+    }
+    world_end(&world);
+}
+
 Test(stage_jobs, closed_leases_leave_no_trace_in_the_next)
 {
     static world_t world;
@@ -136,8 +260,7 @@ Test(stage_jobs, closed_leases_leave_no_trace_in_the_next)
         for (uint64_t left = hx_rng_below(&rng, 200); left > 0 && tick(&pipeline); left--) {
         }
         lease_book_t *const victim = &pipeline.leases[hx_rng_below(&rng, 2)];
-        const uint32_t all = (1u << pipeline.stages) - 1;
-        if (victim->announced != all) {
+        if (victim->announced != pipeline.seated) {
             close_lease(&pipeline, victim);
             grant(&pipeline, victim->row_first, victim->rows, false);
         }

@@ -25,6 +25,7 @@
 #define BLOCK_SIZE 4096u
 #define TEXT_SIZE 2000u
 #define STAGES_MAX 4u
+#define WORKERS_MAX 16u
 #define LEASES_MAX 16u
 #define JOBS_MAX 512u
 #define MESSAGES_MAX 4096u
@@ -52,7 +53,7 @@ typedef struct {
     stage_jobs_t *jobs;
     step_job_t queue[JOBS_MAX];
     uint32_t queue_count;
-    bool ready;  // PLAN_ACK came.
+    bool ready;  // PLAN_ACK of the plan in force came.
 } actor_t;
 
 // A lease as lead and shards see it.
@@ -62,7 +63,7 @@ typedef struct {
     uint32_t rows;
     bool evaluation;
     bool closed;
-    uint32_t announced;  // Stages whose READY came, a bit each.
+    uint32_t announced;  // Workers whose READY came, a bit each.
     double loss;
     uint64_t tokens;
     float *sum;
@@ -75,13 +76,16 @@ typedef struct {
     hx_rng_t rng;
     hx_time_t now;
     step_out_t out;
-    actor_t actors[STAGES_MAX];
-    uint32_t stages;
+    actor_t actors[WORKERS_MAX];
+    uint32_t workers;
+    uint32_t seated;  // A bit for each worker that is in a stage of the plan in force.
     message_t messages[MESSAGES_MAX];
     uint32_t messages_count;
     lease_book_t leases[LEASES_MAX];
     uint32_t leases_count;
     uint64_t version;
+    uint32_t values_passed;  // From one worker to another.
+    uint32_t values_served;  // By shards.
 } pipeline_t;
 
 static inline void world_begin(world_t *self)
@@ -137,17 +141,17 @@ static inline void post(pipeline_t *self, node_id_t from, node_id_t to, const wi
     self->messages[self->messages_count++] = (message_t){from, to, *msg, blob_retain(blob)};
 }
 
-static inline void step(pipeline_t *self, uint32_t stage, step_in_t in)
+static inline void step(pipeline_t *self, uint32_t worker, step_in_t in)
 {
-    actor_t *const actor = &self->actors[stage];
+    actor_t *const actor = &self->actors[worker];
     self->now += HX_MS(1);
     in.now = self->now;
     step_out_clear(&self->out);
     worker_fsm_step(actor->fsm, &in, &self->out);
-    cr_assert(!self->out.stop, "stage %u stopped: %s", stage, self->out.reason);
+    cr_assert(!self->out.stop, "worker %u stopped: %s", worker, self->out.reason);
     for (uint32_t index = 0; index < self->out.sends_count; index++) {
         const step_send_t *const send = &self->out.sends[index];
-        post(self, SEATS_WORKER + stage, send->to, &send->msg, send->blob);
+        post(self, SEATS_WORKER + worker, send->to, &send->msg, send->blob);
     }
     for (uint32_t index = 0; index < self->out.jobs_count; index++) {
         cr_assert_lt(actor->queue_count, JOBS_MAX);
@@ -169,9 +173,9 @@ static inline blob_t *fake_profile(void)
     return payload_profile_encode(&profile);
 }
 
-static inline void run_job(pipeline_t *self, uint32_t stage)
+static inline void run_job(pipeline_t *self, uint32_t worker)
 {
-    actor_t *const actor = &self->actors[stage];
+    actor_t *const actor = &self->actors[worker];
     step_job_t job = actor->queue[0];
     actor->queue_count--;
     memmove(actor->queue, actor->queue + 1, actor->queue_count * sizeof *actor->queue);
@@ -184,12 +188,26 @@ static inline void run_job(pipeline_t *self, uint32_t stage)
     }
     blob_t *const input = job.blob;
     job.seconds = 0.001;
-    step(self, stage, (step_in_t){.kind = STEP_JOB, .job = job, .blob = result});
+    step(self, worker, (step_in_t){.kind = STEP_JOB, .job = job, .blob = result});
     blob_release(&result);
     blob_release(&(blob_t *){input});
 }
 
 // --- Lead and shards
+
+static inline bool is_seated(const pipeline_t *self, uint32_t worker)
+{
+    return (self->seated >> worker & 1) != 0;
+}
+
+static inline void tell_seated(pipeline_t *self, const wire_msg_t *msg)
+{
+    for (uint32_t worker = 0; worker < self->workers; worker++) {
+        if (is_seated(self, worker)) {
+            post(self, SEATS_LEAD, SEATS_WORKER + worker, msg, NULL);
+        }
+    }
+}
 
 static inline lease_book_t *book_of(pipeline_t *self, uint64_t attempt)
 {
@@ -220,14 +238,12 @@ static inline void grant(pipeline_t *self, uint64_t row_first, uint32_t rows, bo
         .row_first = row_first,
         .rows = rows,
         .version = self->version,
-        .epoch = 1,
+        .epoch = self->plan.epoch,
         .flags = evaluation,
         .seconds = 60,
         .tokens = (uint64_t)rows * CONTEXT,
     };
-    for (uint32_t stage = 0; stage < self->stages; stage++) {
-        post(self, SEATS_LEAD, SEATS_WORKER + stage, &msg, NULL);
-    }
+    tell_seated(self, &msg);
 }
 
 static inline void close_lease(pipeline_t *self, lease_book_t *book)
@@ -235,36 +251,39 @@ static inline void close_lease(pipeline_t *self, lease_book_t *book)
     book->closed = true;
     const wire_msg_t msg = {
         .kind = WIRE_CLOSED, .attempt = book->attempt, .count = WIRE_CLOSED_LATE};
-    for (uint32_t stage = 0; stage < self->stages; stage++) {
-        post(self, SEATS_LEAD, SEATS_WORKER + stage, &msg, NULL);
-    }
+    tell_seated(self, &msg);
+}
+
+static inline bool is_in_last_stage(const pipeline_t *self, uint32_t worker)
+{
+    uint32_t pipeline = 0;
+    uint32_t stage = 0;
+    uint32_t member = 0;
+    cr_assert(plan_seat_of(&self->plan, SEATS_WORKER + worker, &pipeline, &stage, &member));
+    return stage + 1 == self->plan.pipelines[0].stages_count;
 }
 
 static inline void lead_hears(pipeline_t *self, const message_t *message)
 {
-    const uint32_t stage = (uint32_t)(message->from - SEATS_WORKER);
+    const uint32_t worker = (uint32_t)(message->from - SEATS_WORKER);
     if (message->msg.kind == WIRE_PLAN_ACK) {
-        self->actors[stage].ready = true;
+        self->actors[worker].ready = message->msg.epoch == self->plan.epoch;
         return;
     }
     cr_assert_eq(message->msg.kind, WIRE_READY);
     lease_book_t *const book = book_of(self, message->msg.attempt);
-    if (book->closed) {
+    if (book->closed || (book->announced >> worker & 1) != 0) {
         return;
     }
-    const uint32_t all = (1u << self->stages) - 1;
-    const bool before = book->announced == all;
-    book->announced |= 1u << stage;
-    cr_assert_geq(message->msg.version, self->version);
-    if (stage + 1 == self->stages) {
-        book->loss = message->msg.loss;
-        book->tokens = message->msg.tokens;
+    book->announced |= 1u << worker;
+    cr_assert_eq(message->msg.version, self->version);
+    if (is_in_last_stage(self, worker)) {
+        book->loss += message->msg.loss;
+        book->tokens += message->msg.tokens;
     }
-    if (book->announced == all && !before) {
+    if (book->announced == self->seated) {
         const wire_msg_t msg = {.kind = WIRE_OUTCOME, .attempt = book->attempt, .version = 1};
-        for (uint32_t to = 0; to < self->stages; to++) {
-            post(self, SEATS_LEAD, SEATS_WORKER + to, &msg, NULL);
-        }
+        tell_seated(self, &msg);
     }
 }
 
@@ -309,11 +328,15 @@ static inline void shard_hears(pipeline_t *self, const message_t *message)
                              world->blocks.blocks[msg->block].count * sizeof(float));
     post(self, message->to, message->from, &answer, blob);
     blob_release(&blob);
+    self->values_served++;
 }
 
 static inline void deliver(pipeline_t *self, const message_t *message)
 {
     if (message->to >= SEATS_WORKER) {
+        if (message->from >= SEATS_WORKER && message->msg.kind == WIRE_VALUE) {
+            self->values_passed++;
+        }
         step(self, (uint32_t)(message->to - SEATS_WORKER),
              (step_in_t){.kind = STEP_MESSAGE,
                          .peer = message->from,
@@ -343,16 +366,16 @@ static inline bool is_next(const pipeline_t *self, uint32_t index)
 // One event, chosen at random. False: there is none left.
 static inline bool tick(pipeline_t *self)
 {
-    uint32_t choices[MESSAGES_MAX + STAGES_MAX];
+    uint32_t choices[MESSAGES_MAX + WORKERS_MAX];
     uint32_t count = 0;
     for (uint32_t index = 0; index < self->messages_count; index++) {
         if (is_next(self, index)) {
             choices[count++] = index;
         }
     }
-    for (uint32_t stage = 0; stage < self->stages; stage++) {
-        if (self->actors[stage].queue_count > 0) {
-            choices[count++] = MESSAGES_MAX + stage;
+    for (uint32_t worker = 0; worker < self->workers; worker++) {
+        if (self->actors[worker].queue_count > 0) {
+            choices[count++] = MESSAGES_MAX + worker;
         }
     }
     if (count == 0) {
@@ -380,20 +403,41 @@ static inline void settle(pipeline_t *self)
 
 // --- A pipeline from start to end
 
+// Gives all workers a plan and waits until all have acknowledged it.
+static inline void give_plan(pipeline_t *self, const seats_conf_t *conf)
+{
+    plan_destroy(&self->plan);
+    self->plan = seats_plan(conf, self->world->model);
+    self->seated = 0;
+    blob_t *blob = payload_plan_encode(&self->plan);
+    for (uint32_t worker = 0; worker < self->workers; worker++) {
+        const node_id_t to = SEATS_WORKER + worker;
+        const wire_msg_t msg = {.kind = WIRE_PLAN, .epoch = self->plan.epoch};
+        uint32_t unused;
+        self->seated |= plan_seat_of(&self->plan, to, &unused, &unused, &unused) ? 1u << worker : 0;
+        self->actors[worker].ready = false;
+        post(self, NODE_SCHEDULER, to, &msg, blob);
+    }
+    blob_release(&blob);
+    settle(self);
+    for (uint32_t worker = 0; worker < self->workers; worker++) {
+        cr_assert(self->actors[worker].ready, "worker %u did not acknowledge", worker);
+    }
+}
+
 static inline void begin(pipeline_t *self, const world_t *world, const seats_conf_t *conf,
                          uint64_t seed)
 {
     memset(self, 0, sizeof *self);
     self->world = world;
-    self->plan = seats_plan(conf, world->model);
     self->rng = hx_rng_seed(seed);
     self->out.wake_at = HX_TIME_NEVER;
-    self->stages = conf->stages;
+    self->workers = seats_workers(conf);
+    cr_assert_leq(self->workers, WORKERS_MAX);
     self->version = 7;
-    blob_t *blob = payload_plan_encode(&self->plan);
-    for (uint32_t stage = 0; stage < self->stages; stage++) {
+    for (uint32_t worker = 0; worker < self->workers; worker++) {
         worker_fsm_conf_t fsm = {
-            .member = {.id = SEATS_WORKER + stage,
+            .member = {.id = SEATS_WORKER + worker,
                        .role = PLAN_WORKER,
                        .run = "test",
                        .join_timeout = HX_SEC(30),
@@ -405,24 +449,19 @@ static inline void begin(pipeline_t *self, const world_t *world, const seats_con
                                         .blocks = &world->blocks,
                                         .data = world->data,
                                         .order_seed = 5};
-        self->actors[stage].fsm = worker_fsm_new(&fsm);
-        self->actors[stage].jobs = stage_jobs_new(&jobs);
-        step(self, stage, (step_in_t){.kind = STEP_START});
-        const node_id_t to = SEATS_WORKER + stage;
-        post(self, NODE_SCHEDULER, to, &(wire_msg_t){.kind = WIRE_WELCOME}, NULL);
-        post(self, NODE_SCHEDULER, to, &(wire_msg_t){.kind = WIRE_PLAN, .epoch = 1}, blob);
+        self->actors[worker].fsm = worker_fsm_new(&fsm);
+        self->actors[worker].jobs = stage_jobs_new(&jobs);
+        step(self, worker, (step_in_t){.kind = STEP_START});
+        post(self, NODE_SCHEDULER, SEATS_WORKER + worker, &(wire_msg_t){.kind = WIRE_WELCOME},
+             NULL);
     }
-    blob_release(&blob);
-    settle(self);
-    for (uint32_t stage = 0; stage < self->stages; stage++) {
-        cr_assert(self->actors[stage].ready, "stage %u did not acknowledge", stage);
-    }
+    give_plan(self, conf);
 }
 
 static inline void finish(pipeline_t *self)
 {
-    for (uint32_t stage = 0; stage < self->stages; stage++) {
-        actor_t *const actor = &self->actors[stage];
+    for (uint32_t worker = 0; worker < self->workers; worker++) {
+        actor_t *const actor = &self->actors[worker];
         for (uint32_t index = 0; index < actor->queue_count; index++) {
             blob_release(&actor->queue[index].blob);
         }
@@ -442,8 +481,7 @@ static inline void finish(pipeline_t *self)
 
 static inline void check_whole(const pipeline_t *self, const lease_book_t *book)
 {
-    cr_assert_eq(book->announced, (1u << self->stages) - 1, "attempt %" PRIu64 " stopped short",
-                 book->attempt);
+    cr_assert_eq(book->announced, self->seated, "attempt %" PRIu64 " stopped short", book->attempt);
     cr_assert_eq(book->tokens, (uint64_t)book->rows * CONTEXT);
     for (uint32_t block = 0; block < self->world->blocks.count && !book->evaluation; block++) {
         const uint32_t group = self->world->blocks.blocks[block].group;

@@ -261,7 +261,7 @@ Test(worker_run, lost_neighbour_ends_what_needs_it)
     forget(&story);
     feed(&story, (step_in_t){.kind = STEP_LOST, .peer = SEATS_WORKER});
     does(&story, "job drop 6\n"
-                 "note the stage before this one is gone\n"
+                 "note a worker of the stage before this one is gone\n"
                  "note lease 6 dropped: its pipeline is broken\n");
     acknowledge(&story, SEATS_SHARD, 5, 0, 1);
     acknowledge(&story, SEATS_SHARD, 5, 3, 0);

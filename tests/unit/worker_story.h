@@ -53,6 +53,13 @@ static inline void write_send(story_t *self, const step_send_t *send)
         write_text(self, " block %" PRIu32 " at %" PRIu64 "%s", msg->block, msg->version,
                    msg->flags & 1 ? " exactly" : "");
         break;
+    case WIRE_VALUE:
+        write_text(self, " block %" PRIu32 " of %" PRIu64, msg->block, msg->version);
+        break;
+    case WIRE_ACK:
+        write_text(self, " %" PRIu64 " block %" PRIu32 " part %" PRIu32, msg->attempt, msg->block,
+                   msg->part);
+        break;
     case WIRE_ACTIVATION:
     case WIRE_GRADIENT:
         write_text(self, " %" PRIu64 ".%" PRIu32 " rows %" PRIu64 "+%" PRIu32, msg->attempt,
@@ -95,7 +102,9 @@ static inline void write_job(story_t *self, const step_job_t *job)
         break;
     case WORKER_JOB_STASH:
         write_text(self, " %" PRIu64 ".%" PRIu32 "%s", job->attempt, job->micro,
-                   job->part == WORKER_STASH_GRADIENT ? " gradient" : "");
+                   job->part == WORKER_STASH_GRADIENT ? " gradient"
+                   : job->part == WORKER_STASH_MEMBER ? " of a member"
+                                                      : "");
         break;
     case WORKER_JOB_FORWARD:
     case WORKER_JOB_BACKWARD:
@@ -110,6 +119,7 @@ static inline void write_job(story_t *self, const step_job_t *job)
                        : "");
         break;
     case WORKER_JOB_GRAD:
+    case WORKER_JOB_SUM:
         write_text(self, " %" PRIu64 " block %" PRIu32, job->attempt, job->index);
         break;
     case WORKER_JOB_DROP:
@@ -199,6 +209,7 @@ static inline blob_t *result_of(const story_t *self, step_job_t *job)
                    ? blob_virtual(boundary_bytes(self, job->rows))
                    : NULL;
     case WORKER_JOB_GRAD:
+    case WORKER_JOB_SUM:
         return blob_virtual(block_bytes(self, job->index));
     default:
         return NULL;
