@@ -103,6 +103,7 @@ typedef struct {
     char advertise[CONF_TEXT_MAX];
     uint32_t shards;  // Shard threads of one harmony-ps.
     uint64_t block;   // Bytes of one parameter block.
+    uint64_t hold;    // Bytes of gradients held for commits; 0: half of the machine's memory.
     uint32_t replicas;
     uint32_t checkpoint_every;  // Commits; 0: only at the end.
     uint32_t checkpoint_keep;   // Whole checkpoints that stay.

@@ -116,6 +116,8 @@ static const conf_key_t KEYS[] = {
     COUNT(server.shards, "1", "threads", 1, 64, A, "shard threads of one harmony-ps"),
     KEY(server.block, BYTES, "1 MiB", "bytes", 4096, 1073741824, NULL, A, NULL,
         "bytes of one parameter block"),
+    KEY(server.hold, BYTES, "auto", "bytes", 4096, 1e15, AUTO_0, 0, NULL,
+        "most bytes of gradients that one harmony-ps holds for commits"),
     COUNT(server.replicas, "1", "", 1, 2, A, "copies of every shard"),
     COUNT(server.checkpoint_every, "200", "commits", 0, 1e9, 0,
         "commits between checkpoints; 0: only at the end"),

@@ -56,6 +56,7 @@ typedef struct {
     uint32_t checkpoint_every;  // Commits; 0: only at the end.
     // So many contributions in a row that are not finite, without a commit, end the run [30].
     uint32_t nonfinite_limit;
+    uint64_t hold_limit;  // Bytes of contributions that a shard may hold; 0: no limit.
     // Limits of waiting; 0 stands for the value in brackets.
     double lease_factor;      // A lease's deadline in predicted times [5],
     hx_time_t lease_min;      // but at least this [10 s].

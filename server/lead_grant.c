@@ -169,7 +169,7 @@ ssaw_view_t lead_policy_view(lead_t *self)
     return (ssaw_view_t){
         .version = self->version,
         .prepare_out = self->round.state != ROUND_NONE,
-        .rows_left = lead_rows_left(self),
+        .rows_left = lead_hold_full(self) ? 0 : lead_rows_left(self),
         .step_mean = (hx_time_t)(self->step_mean * 1e9),
         .pipelines = self->view_pipelines,
         .pipelines_count = self->plan.pipelines_count,
@@ -256,6 +256,7 @@ static bool grant_one(lead_t *self, const ssaw_view_t *view, uint32_t pipeline, 
     row_range_t rows;
     const uint32_t queue = view->pipelines[pipeline].outstanding + lead_evals_count(self, pipeline);
     if (allowed == 0 || queue >= LEAD_QUEUE_MAX || !lead_lease_room(self) ||
+        !lead_hold_room(self, view, pipeline) ||
         !cursor_lease(&self->cursor, HX_MIN(allowed, self->pipelines[pipeline].rows), &rows)) {
         return false;
     }

@@ -224,6 +224,7 @@ struct lead {
 
     lease_t *leases;  // LEAD_LEASES_MAX, ascending by attempt.
     uint32_t leases_count;
+    uint64_t leases_max;  // Of training, that may be out: as many as shards can hold.
     uint64_t orders;
     uint64_t closed
         [PAYLOAD_CLOSED_MAX];  // Attempts closed uncommitted at or above the floor, ascending.
@@ -281,6 +282,16 @@ void lead_on_promised(lead_t *self, const step_in_t *in, step_out_t *out);
 void lead_on_open(lead_t *self, const step_in_t *in, step_out_t *out);
 // What follows from state and time, after every event before the first evaluation.
 void lead_start_step(lead_t *self, hx_time_t now, step_out_t *out);
+
+// lead_hold.c
+// How many leases may be out under this plan. HX_E_ARG: not even one for each pipeline.
+HX_MUST_USE hx_err_t lead_hold_plan(lead_t *self, hx_fault_t *fault);
+// Whether no lease can be granted before a commit. The round then takes what it has, or, after a
+// death, nothing might ever come of a quorum that needs more leases than fit. With staleness 0 a
+// round has all its rows whatever happens, so there the limit is looked at with the plan alone.
+bool lead_hold_full(const lead_t *self);
+// Whether `pipeline` may be granted a lease; room for those that have none at all is kept.
+bool lead_hold_room(const lead_t *self, const ssaw_view_t *view, uint32_t pipeline);
 
 // lead_grant.c
 lease_t *lead_lease_find(lead_t *self, uint64_t attempt);

@@ -171,6 +171,10 @@ void lead_on_plan(lead_t *self, hx_time_t now, step_out_t *out)
         lead_fail(self, now, out, "%s", fault.text);
         return;
     }
+    if (lead_hold_plan(self, &fault) != HX_OK) {
+        lead_fail(self, now, out, "%s", fault.text);
+        return;
+    }
     if (lead_too_small(self)) {
         lead_fail(self, now, out,
                   "the leases of this plan are too small for a quorum of %" PRIu64

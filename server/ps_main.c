@@ -143,6 +143,7 @@ static lead_conf_t lead_conf_of(const seat_t *seat, const char *control, const c
         .valid_every = conf->train.valid_every,
         .checkpoint_every = conf->server.checkpoint_every,
         .nonfinite_limit = conf->train.nonfinite_limit,
+        .hold_limit = seat->server->hold_limit,
         .lease_factor = conf->run.lease_factor,
         .lease_min = conf->run.lease_min,
         .live = conf,
@@ -315,8 +316,12 @@ static hx_err_t find_resume(server_t *self, hx_fault_t *fault)
     return HX_OK;
 }
 
+// Of one shard.
 static uint64_t hold_limit_of(const conf_t *conf)
 {
+    if (conf->server.hold > 0) {
+        return conf->server.hold / conf->server.shards;
+    }
     const long pages = sysconf(_SC_PHYS_PAGES);
     const long size = sysconf(_SC_PAGE_SIZE);
     if (pages <= 0 || size <= 0) {

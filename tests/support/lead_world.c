@@ -176,9 +176,11 @@ static void step(lead_world_t *self, step_in_t *in)
     self->tick_at = out.wake_at;
     step_out_destroy(&out);
     blob_release(&in->blob);
-    if (!lead_view(self->lead).books_hold) {
+    const lead_view_t view = lead_view(self->lead);
+    if (!view.books_hold) {
         lead_world_broken(self, "the books do not partition the rows");
     }
+    self->report.leases_most = HX_MAX(self->report.leases_most, view.in_flight + view.announced);
 }
 
 // ---- life
@@ -197,6 +199,7 @@ static void make_lead(lead_world_t *self)
         .clip = WORLD_CLIP,
         .tokens = conf->tokens,
         .seconds = conf->seconds,
+        .hold_limit = conf->hold_limit,
         .valid_rows = conf->valid_rows,
         .valid_every = conf->valid_every,
         .checkpoint_every = conf->checkpoint_every,

@@ -37,6 +37,7 @@ typedef struct {
     uint64_t bad_row;  // Its contributions are never finite; UINT64_MAX: none.
     uint64_t tokens;
     double seconds;
+    uint64_t hold_limit;  // As the lead's.
     uint64_t valid_rows;
     uint32_t valid_every;
     uint32_t checkpoint_every;
@@ -65,6 +66,7 @@ typedef struct {
     uint64_t saves;
     uint64_t unpins;
     uint32_t lag_max;
+    uint32_t leases_most;  // In flight and announced, at one moment.
     uint64_t rows_committed;
     uint64_t assignment;  // A hash of which pipeline computed which rows.
     uint64_t weights;     // A hash of the bits of all factors.
