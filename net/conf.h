@@ -136,7 +136,10 @@ typedef struct {
     double kappa_max;
     double lookahead;  // Last steps that weights for training are ahead; or CONF_LOOKAHEAD_AUTO.
     bool frequency;  // Weights in proportion to computing time, for data that differs by pipeline.
-    uint32_t local_steps;
+    uint32_t local_steps;   // local: optimizer steps of a worker in one lease. Else 1.
+    bool local_speed;       // local: a fast pipeline makes more of them, of equal rows.
+    double outer_lr;        // local: of the servers' step,
+    double outer_momentum;  // and its momentum (Nesterov's).
     conf_compress_t compress;
     double compress_keep;  // topk: the fraction that is kept.
 } conf_sync_t;
@@ -309,6 +312,8 @@ const conf_site_t *conf_site(const conf_t *conf, const char *name);
 model_conf_t conf_model(const conf_t *conf);
 // Rows of a global batch: train.global_batch / model.context.
 uint64_t conf_rows(const conf_t *conf);
+// Rows of a whole round: those of a batch for each of its local steps.
+uint64_t conf_round_rows(const conf_t *conf);
 // Writes "directory/name/file" (file may be "": the folder itself). False if it does not fit.
 HX_MUST_USE bool conf_run_path(const conf_t *conf, const char *file, char *out, size_t out_size);
 

@@ -2,6 +2,7 @@
 
 #include "net/conf_check.h"
 
+#include "net/conf_cuts.h"
 #include "net/conf_table.h"
 #include "net/conf_value.h"
 
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PIPELINES_MAX 256u    // As the table has it.
 #define GATE_MAX 64u          // Steps ahead that leases can be granted for.
 #define ASP_PIPELINES_MAX 16  // Beyond, unbounded lag is a mistake rather than a choice.
 
@@ -35,11 +37,8 @@ void conf_where(const conf_t *conf, const char *key, char *out, size_t out_size)
     }
 }
 
-// "FILE:12: sync.staleness = 2: " and the reason.
-static hx_err_t refuse(const conf_t *conf, const char *key, hx_fault_t *fault, const char *format,
-                       ...) HX_PRINTF(4, 5);
-static hx_err_t refuse(const conf_t *conf, const char *key, hx_fault_t *fault, const char *format,
-                       ...)
+hx_err_t conf_refuse(const conf_t *conf, const char *key, hx_fault_t *fault, const char *format,
+                     ...)
 {
     char where[CONF_TEXT_MAX + 32];
     char value[CONF_TEXT_MAX];
@@ -70,6 +69,11 @@ model_conf_t conf_model(const conf_t *conf)
 uint64_t conf_rows(const conf_t *conf)
 {
     return conf->train.global_batch / conf->model.context;
+}
+
+uint64_t conf_round_rows(const conf_t *conf)
+{
+    return conf_rows(conf) * conf->sync.local_steps;
 }
 
 // ---------------------------------------------------------------- what follows
@@ -105,9 +109,9 @@ static hx_err_t fix(conf_t *conf, const char *name, const char *value, hx_fault_
         return HX_OK;
     }
     if (source >= CONF_FROM_FILE && source >= conf->origins[index_of("sync.mode")].source) {
-        return refuse(conf, name, fault,
-                      "sync.mode = %s means %s: remove this key, or choose another mode",
-                      conf_mode_name(conf->sync.mode), value);
+        return conf_refuse(conf, name, fault,
+                           "sync.mode = %s means %s: remove this key, or choose another mode",
+                           conf_mode_name(conf->sync.mode), value);
     }
     set_by_rule(conf, name, value);
     return HX_OK;
@@ -132,6 +136,7 @@ static const meaning_t MEANINGS[] = {
     {CONF_MODE_SOFTSYNC, NULL, "1", "none", "0", "inverse", "0.5"},
     {CONF_MODE_EAGER, NULL, "1", "none", "0", "const", "0.5"},
     {CONF_MODE_WSP, "one", NULL, NULL, "0", "const", NULL},
+    {CONF_MODE_LOCAL, "1", "0", "0", "0", "const", NULL},
 };
 
 static hx_err_t fix_meaning(conf_t *conf, const meaning_t *meaning, hx_fault_t *fault)
@@ -159,9 +164,9 @@ static hx_err_t fix_gate(conf_t *conf, hx_fault_t *fault)
     conf_sync_t *const sync = &conf->sync;
     char ahead[16];
     if (sync->staleness == CONF_UNBOUNDED || sync->staleness > GATE_MAX) {
-        return refuse(conf, "sync.staleness", fault, "sync.mode = %s needs a bound of 0 to %u %s",
-                      conf_mode_name(sync->mode), GATE_MAX,
-                      sync->mode == CONF_MODE_WSP ? "waves" : "steps");
+        return conf_refuse(conf, "sync.staleness", fault,
+                           "sync.mode = %s needs a bound of 0 to %u %s", conf_mode_name(sync->mode),
+                           GATE_MAX, sync->mode == CONF_MODE_WSP ? "waves" : "steps");
     }
     snprintf(ahead, sizeof ahead, "%" PRIu32, sync->staleness);
     sync->gate = sync->staleness;
@@ -222,90 +227,16 @@ static void count_nodes(conf_t *conf)
     }
 }
 
-static hx_err_t bad_cuts(const conf_t *conf, hx_fault_t *fault)
+// Local steps need pipelines of one stage: as many as there are workers.
+static void resolve_local(conf_t *conf)
 {
-    return refuse(conf, "plan.stages", fault,
-                  "expected blocks per stage of each pipeline, such as "
-                  "\"east/fast:3,east/slow:1;west/big:4\", "
-                  "\"east:2,2;west:4\" or \"2,2;4\"");
-}
-
-// "SITE/WORKER": both halves are names. Who that is only the planner can know.
-static bool worker_valid(const char *start, size_t length)
-{
-    char name[2 * CONF_NAME_MAX];
-    if (length >= sizeof name) {
-        return false;
+    const bool open = conf->plan.pipelines == CONF_AUTO && conf->plan.cuts_count == 0;
+    if (conf->sync.mode == CONF_MODE_LOCAL && open && conf->plan.workers > 0 &&
+        conf->plan.method != CONF_METHOD_SINGLE) {
+        char count[16];
+        snprintf(count, sizeof count, "%" PRIu32, HX_MIN(conf->plan.workers, PIPELINES_MAX));
+        set_by_rule(conf, "plan.pipelines", count);
     }
-    memcpy(name, start, length);
-    name[length] = '\0';
-    char *const slash = strchr(name, '/');
-    if (!slash) {
-        return false;
-    }
-    *slash = '\0';
-    return conf_name_valid(name) && conf_name_valid(slash + 1);
-}
-
-// One stage, up to `end`: "2", "SITE/WORKER:2", or where a pipeline begins "SITE:2".
-static hx_err_t parse_stage(const conf_t *conf, const char *start, const char *end, conf_cut_t *cut,
-                            hx_fault_t *fault)
-{
-    const char *const colon = memchr(start, ':', (size_t)(end - start));
-    if (colon) {
-        const size_t length = (size_t)(colon - start);
-        const bool site =
-            cut->stages_count == 0 && length < sizeof cut->site && !memchr(start, '/', length);
-        if (site) {
-            memcpy(cut->site, start, length);
-        }
-        if (site ? !conf_name_valid(cut->site) : !worker_valid(start, length)) {
-            return bad_cuts(conf, fault);
-        }
-    }
-    const char *const number = colon ? colon + 1 : start;
-    const size_t digits = strspn(number, "0123456789");
-    if (digits == 0 || digits > 6 || number + digits != end) {
-        return bad_cuts(conf, fault);
-    }
-    if (cut->stages_count == CONF_STAGES_MAX) {
-        return refuse(conf, "plan.stages", fault, "a pipeline has at most %d stages",
-                      CONF_STAGES_MAX);
-    }
-    cut->layers[cut->stages_count++] = (uint32_t)strtoul(number, NULL, 10);
-    return HX_OK;
-}
-
-static hx_err_t parse_cut(const conf_t *conf, const char *start, const char *end, conf_cut_t *cut,
-                          hx_fault_t *fault)
-{
-    *cut = (conf_cut_t){0};
-    const char *at = start;
-    while (true) {
-        const char *const comma = memchr(at, ',', (size_t)(end - at));
-        HX_TRY(parse_stage(conf, at, comma ? comma : end, cut, fault));
-        if (!comma) {
-            return HX_OK;
-        }
-        at = comma + 1;
-    }
-}
-
-static hx_err_t resolve_cuts(conf_t *conf, hx_fault_t *fault)
-{
-    free(conf->plan.cuts);
-    conf->plan.cuts = NULL;
-    conf->plan.cuts_count = 0;
-    const char *at = conf->plan.stages;
-    while (*at) {
-        const char *const end = at + strcspn(at, ";");
-        conf->plan.cuts =
-            hx_grow(conf->plan.cuts, conf->plan.cuts_count + 1, sizeof *conf->plan.cuts);
-        HX_TRY(parse_cut(conf, at, end, &conf->plan.cuts[conf->plan.cuts_count], fault));
-        conf->plan.cuts_count++;
-        at = *end ? end + 1 : end;
-    }
-    return HX_OK;
 }
 
 hx_err_t conf_resolve(conf_t *conf, hx_fault_t *fault)
@@ -314,7 +245,9 @@ hx_err_t conf_resolve(conf_t *conf, hx_fault_t *fault)
     HX_TRY(resolve_mode(conf, fault));
     resolve_goals(conf);
     count_nodes(conf);
-    return resolve_cuts(conf, fault);
+    HX_TRY(conf_cuts_resolve(conf, fault));
+    resolve_local(conf);
+    return HX_OK;
 }
 
 // ---------------------------------------------------------------- what cannot be
@@ -323,10 +256,10 @@ static hx_err_t check_model(const conf_t *conf, hx_fault_t *fault)
 {
     const conf_model_t *const model = &conf->model;
     if (model->channels % model->heads != 0) {
-        return refuse(conf, "model.heads", fault,
-                      "%" PRIu32 " channels do not divide by %" PRIu32
-                      " heads: change model.heads or model.channels",
-                      model->channels, model->heads);
+        return conf_refuse(conf, "model.heads", fault,
+                           "%" PRIu32 " channels do not divide by %" PRIu32
+                           " heads: change model.heads or model.channels",
+                           model->channels, model->heads);
     }
     const model_conf_t values = conf_model(conf);
     hx_fault_t reason;
@@ -342,21 +275,21 @@ static hx_err_t check_batch(const conf_t *conf, hx_fault_t *fault)
     const uint32_t context = conf->model.context;
     if (batch % context != 0) {
         const uint64_t below = batch / context * context;
-        return refuse(conf, "train.global_batch", fault,
-                      "not a whole number of rows of model.context = %" PRIu32
-                      " tokens: try %" PRIu64,
-                      context, below > 0 ? below : context);
+        return conf_refuse(conf, "train.global_batch", fault,
+                           "not a whole number of rows of model.context = %" PRIu32
+                           " tokens: try %" PRIu64,
+                           context, below > 0 ? below : context);
     }
     const uint64_t rows = conf_rows(conf);
     if (rows > UINT32_MAX) {
-        return refuse(conf, "train.global_batch", fault, "%" PRIu64 " rows: too many", rows);
+        return conf_refuse(conf, "train.global_batch", fault, "%" PRIu64 " rows: too many", rows);
     }
     if (rows % conf->plan.microbatch != 0) {
-        return refuse(conf, "plan.microbatch", fault,
-                      "does not divide the %" PRIu64
-                      " rows of a global batch (train.global_batch / "
-                      "model.context)",
-                      rows);
+        return conf_refuse(conf, "plan.microbatch", fault,
+                           "does not divide the %" PRIu64
+                           " rows of a global batch (train.global_batch / "
+                           "model.context)",
+                           rows);
     }
     return HX_OK;
 }
@@ -365,10 +298,10 @@ static hx_err_t check_order(const conf_t *conf, const char *shorter, hx_time_t a
                             const char *longer, hx_time_t b, hx_fault_t *fault)
 {
     return a < b ? HX_OK
-                 : refuse(conf, shorter, fault,
-                          "must be shorter than %s = %g s: else a wait ends before "
-                          "what it waits for can",
-                          longer, (double)b / 1e9);
+                 : conf_refuse(conf, shorter, fault,
+                               "must be shorter than %s = %g s: else a wait ends before "
+                               "what it waits for can",
+                               longer, (double)b / 1e9);
 }
 
 static hx_err_t check_timeouts(const conf_t *conf, hx_fault_t *fault)
@@ -382,65 +315,30 @@ static hx_err_t check_timeouts(const conf_t *conf, hx_fault_t *fault)
                        fault);
 }
 
-static hx_err_t check_cuts(const conf_t *conf, hx_fault_t *fault)
-{
-    const conf_plan_t *const plan = &conf->plan;
-    uint32_t stages = 0;
-    for (uint32_t index = 0; index < plan->cuts_count; index++) {
-        const conf_cut_t *const cut = &plan->cuts[index];
-        uint64_t sum = 0;
-        for (uint32_t stage = 0; stage < cut->stages_count; stage++) {
-            sum += cut->layers[stage];
-            if (cut->layers[stage] == 0) {
-                return refuse(conf, "plan.stages", fault,
-                              "pipeline %" PRIu32 " has a stage without a block", index + 1);
-            }
-        }
-        if (sum != conf->model.layers) {
-            return refuse(
-                conf, "plan.stages", fault,
-                "the stages of pipeline %" PRIu32 " hold %" PRIu64 " blocks, the model has %" PRIu32
-                " (model.layers): %s %" PRIu64 " to %" PRIu64,
-                index + 1, sum, conf->model.layers,
-                sum < conf->model.layers ? "without a home are blocks" : "too many are blocks",
-                HX_MIN(sum, (uint64_t)conf->model.layers) + 1,
-                HX_MAX(sum, (uint64_t)conf->model.layers));
-        }
-        stages += cut->stages_count;
-    }
-    if (stages > plan->workers) {
-        return refuse(conf, "plan.stages", fault,
-                      "asks for %" PRIu32 " stages, of a worker each; there "
-                      "are %" PRIu32 " workers (plan.workers)",
-                      stages, plan->workers);
-    }
-    return HX_OK;
-}
-
 static hx_err_t check_plan(const conf_t *conf, hx_fault_t *fault)
 {
     const conf_plan_t *const plan = &conf->plan;
     if (plan->workers == 0) {
-        return refuse(conf, "plan.workers", fault,
-                      "no workers to wait for: give their number, or list them in `launch`");
+        return conf_refuse(conf, "plan.workers", fault,
+                           "no workers to wait for: give their number, or list them in `launch`");
     }
     if (plan->servers == 0) {
-        return refuse(conf, "plan.servers", fault,
-                      "no servers to wait for: give their number, or list them in `launch`");
+        return conf_refuse(conf, "plan.servers", fault,
+                           "no servers to wait for: give their number, or list them in `launch`");
     }
     if (plan->pipelines != CONF_AUTO && plan->pipelines > plan->workers) {
-        return refuse(conf, "plan.pipelines", fault, "more pipelines than workers (%" PRIu32 ")",
-                      plan->workers);
+        return conf_refuse(conf, "plan.pipelines", fault,
+                           "more pipelines than workers (%" PRIu32 ")", plan->workers);
     }
     if (plan->cuts_count > 0 && plan->pipelines != CONF_AUTO &&
         plan->pipelines != plan->cuts_count) {
-        return refuse(conf, "plan.pipelines", fault, "plan.stages cuts %" PRIu32 " pipelines",
-                      plan->cuts_count);
+        return conf_refuse(conf, "plan.pipelines", fault, "plan.stages cuts %" PRIu32 " pipelines",
+                           plan->cuts_count);
     }
     if (conf->server.replicas > 1) {
-        return refuse(conf, "server.replicas", fault, "known, but not in this version: use 1");
+        return conf_refuse(conf, "server.replicas", fault, "known, but not in this version: use 1");
     }
-    return check_cuts(conf, fault);
+    return conf_cuts_check(conf, fault);
 }
 
 // The host between "tcp://" (or nothing) and the last ':'.
@@ -493,8 +391,8 @@ static hx_err_t check_node_bind(const conf_t *conf, const char *endpoint, hx_fau
 static hx_err_t check_security(const conf_t *conf, hx_fault_t *fault)
 {
     if (conf->security.curve) {
-        return refuse(conf, "security.curve", fault,
-                      "certificates come with a later version: use 0 and loopback addresses");
+        return conf_refuse(conf, "security.curve", fault,
+                           "certificates come with a later version: use 0 and loopback addresses");
     }
     HX_TRY(check_node_bind(conf, conf->scheduler.bind, fault));
     HX_TRY(check_node_bind(conf, conf->server.bind, fault));
@@ -517,6 +415,31 @@ static hx_err_t check_launch(const conf_t *conf, hx_fault_t *fault)
     return HX_OK;
 }
 
+static hx_err_t check_local(const conf_t *conf, hx_fault_t *fault)
+{
+    if (conf->sync.mode != CONF_MODE_LOCAL) {
+        return conf->sync.local_steps == 1 ? HX_OK
+                                           : conf_refuse(conf, "sync.local_steps", fault,
+                                                         "belongs to sync.mode = local: use 1");
+    }
+    if (conf_round_rows(conf) / conf->plan.microbatch > SCHEDULE_MICROS_MAX) {
+        return conf_refuse(conf, "sync.local_steps", fault,
+                           "a round of %" PRIu64
+                           " rows has more than %u microbatches: take fewer steps, "
+                           "or a larger plan.microbatch",
+                           conf_round_rows(conf), SCHEDULE_MICROS_MAX);
+    }
+    for (uint32_t at = 0; at < conf->plan.cuts_count; at++) {
+        if (conf->plan.cuts[at].stages_count > 1) {
+            return conf_refuse(
+                conf, "plan.stages", fault,
+                "sync.mode = local takes steps on one worker alone: cut pipelines of one "
+                "stage");
+        }
+    }
+    return HX_OK;
+}
+
 hx_err_t conf_check(const conf_t *conf, hx_fault_t *fault)
 {
     HX_TRY(check_launch(conf, fault));
@@ -526,17 +449,14 @@ hx_err_t conf_check(const conf_t *conf, hx_fault_t *fault)
     HX_TRY(check_plan(conf, fault));
     HX_TRY(check_security(conf, fault));
     if (conf->train.tokens == 0 && conf->train.seconds == 0 && conf->train.target_loss == 0) {
-        return refuse(conf, "train.tokens", fault,
-                      "the run has no goal: give train.tokens, train.seconds or train.target_loss");
+        return conf_refuse(
+            conf, "train.tokens", fault,
+            "the run has no goal: give train.tokens, train.seconds or train.target_loss");
     }
     if (conf->sync.agreement > 0) {
-        return refuse(conf, "sync.agreement", fault, "known, but not in this version: use 0");
+        return conf_refuse(conf, "sync.agreement", fault, "known, but not in this version: use 0");
     }
-    if (conf->sync.local_steps > 1) {
-        return refuse(conf, "sync.local_steps", fault,
-                      "belongs to sync.mode = local, which is not in "
-                      "this version: use 1");
-    }
+    HX_TRY(check_local(conf, fault));
     const uint32_t known = conf->plan.cuts_count > 0 ? conf->plan.cuts_count : conf->plan.pipelines;
     return conf_check_pipelines(conf, known == CONF_AUTO ? 1 : known, fault);
 }
@@ -547,13 +467,13 @@ hx_err_t conf_check_pipelines(const conf_t *conf, uint32_t pipelines, hx_fault_t
 {
     const conf_sync_t *const sync = &conf->sync;
     if (sync->mode == CONF_MODE_ASP && pipelines > ASP_PIPELINES_MAX) {
-        return refuse(conf, "sync.mode", fault,
-                      "%" PRIu32
-                      " pipelines without a bound on lag: asp is for at most %d; use ssaw or ssp",
-                      pipelines, ASP_PIPELINES_MAX);
+        return conf_refuse(
+            conf, "sync.mode", fault,
+            "%" PRIu32 " pipelines without a bound on lag: asp is for at most %d; use ssaw or ssp",
+            pipelines, ASP_PIPELINES_MAX);
     }
     if (sync->quorum == CONF_QUORUM_ONE && sync->lag_max < pipelines) {
-        return refuse(
+        return conf_refuse(
             conf, "sync.staleness", fault,
             "with sync.quorum = one the bound must be at least the number of pipelines, %" PRIu32
             ": a smaller one would always bind",

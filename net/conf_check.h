@@ -19,4 +19,8 @@ HX_MUST_USE hx_err_t conf_check(const conf_t *conf, hx_fault_t *fault);
 // Writes where the value of a key of the table was given: "FILE:12", "--set", "FILE (default)".
 void conf_where(const conf_t *conf, const char *key, char *out, size_t out_size);
 
+// "FILE:12: sync.staleness = 2: " and the reason, for a value that cannot be. Always HX_E_ARG.
+hx_err_t conf_refuse(const conf_t *conf, const char *key, hx_fault_t *fault, const char *format,
+                     ...) HX_PRINTF(4, 5);
+
 #endif

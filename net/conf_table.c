@@ -8,7 +8,7 @@ static const conf_word_t MODES[] = {
     {"bsp", CONF_MODE_BSP, false},           {"ksync", CONF_MODE_KSYNC, false},
     {"ssp", CONF_MODE_SSP, false},           {"asp", CONF_MODE_ASP, false},
     {"softsync", CONF_MODE_SOFTSYNC, false}, {"eager", CONF_MODE_EAGER, false},
-    {"wsp", CONF_MODE_WSP, false},           {"local", CONF_MODE_LOCAL, true},
+    {"wsp", CONF_MODE_WSP, false},           {"local", CONF_MODE_LOCAL, false},
     {"ssaw", CONF_MODE_SSAW, false},         {0},
 };
 static const conf_word_t WEIGHTINGS[] = {
@@ -151,6 +151,10 @@ static const conf_key_t KEYS[] = {
         "1: weights in proportion to computing time"),
     COUNT(sync.local_steps, "1", "steps", 1, 1e6, A,
         "optimizer steps of a worker between contributions"),
+    KEY(sync.local_speed, BOOL, "0", "", 0, 1, NULL, A, NULL,
+        "local: 1: equal steps, and more of them on faster pipelines"),
+    REAL(sync.outer_lr, "0.7", 0, 10, A | OPEN_MIN, "local: step size of the servers"),
+    REAL(sync.outer_momentum, "0.9", 0, 1, A | OPEN_MAX, "local: momentum of the servers"),
     {.name = "sync.compress", .type = CONF_TYPE_COMPRESS, .offset = AT(sync.compress),
      .fallback = "none", .unit = "", .words = COMPRESSIONS, .flags = A,
      .doc = "compression of gradients between sites"},

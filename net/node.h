@@ -48,5 +48,4 @@ HX_MUST_USE hx_err_t node_prepare(hx_fault_t *fault);
 // before 130 before 0); `end` (may be NULL) has the reason that belongs to it.
 int node_run(const node_conf_t *nodes, uint32_t count, node_end_t *end);
 
-
 #endif

@@ -124,6 +124,18 @@ static hx_err_t plan_conf(program_t *self, hx_fault_t *fault)
 static hx_err_t check_plan(void *self_p, const plan_t *plan, hx_fault_t *fault)
 {
     const program_t *const self = self_p;
+    for (uint32_t at = 0; at < plan->pipelines_count; at++) {
+        const bool one =
+            plan->pipelines[at].stages_count == 1 && plan_stage(plan, at, 0)->members_count == 1;
+        if (self->conf->sync.mode == CONF_MODE_LOCAL && !one) {
+            return hx_fault(fault, HX_E_ARG,
+                            "sync.mode = local takes steps on one worker alone, and pipeline "
+                            "%" PRIu32
+                            " of this plan has several: set plan.pipelines to the number "
+                            "of workers",
+                            at + 1);
+        }
+    }
     return conf_check_pipelines(self->conf, plan->pipelines_count, fault);
 }
 

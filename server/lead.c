@@ -99,6 +99,7 @@ lead_t *lead_new(const lead_conf_t *conf)
     self->conf.lease_factor = conf->lease_factor > 0 ? conf->lease_factor : 5;
     self->conf.lease_min = conf->lease_min > 0 ? conf->lease_min : HX_SEC(10);
     self->conf.nonfinite_limit = conf->nonfinite_limit > 0 ? conf->nonfinite_limit : 30;
+    self->conf.local_steps = HX_MAX(conf->local_steps, 1u);
     self->conf.stop_grace = conf->stop_grace > 0 ? conf->stop_grace : HX_SEC(5);
     self->conf.start_timeout = conf->start_timeout > 0 ? conf->start_timeout : HX_SEC(60);
     self->context = model_conf(conf->member.model)->context;

@@ -45,6 +45,8 @@ typedef struct {
     ssaw_conf_t ssaw;
     optim_schedule_t schedule;  // The learning rate by tokens applied.
     double clip;                // Of the global norm; 0: none.
+    // A lease is the plan's rows so many times; `ssaw.batch_rows` counts them too [1].
+    uint32_t local_steps;
     // Goals; the first that is reached ends the run. 0: not a goal.
     uint64_t tokens;  // The run takes ceil(tokens / context) rows in all.
     double seconds;   // Since the first grant of training.

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/conf_optim.h"
 #include "net/conf_table.h"
 #include "net/conf_value.h"
 #include "tensor/hx_text.h"
@@ -175,7 +176,7 @@ static hx_err_t remember(lead_live_t *live, const char *key, const char *value, 
 static ssaw_conf_t wanted(const lead_t *self)
 {
     const conf_t *const conf = self->live.conf;
-    ssaw_conf_t ssaw = ssaw_conf_of(&conf->sync, conf_rows(conf), self->context);
+    ssaw_conf_t ssaw = ssaw_conf_of(&conf->sync, conf_round_rows(conf), self->context);
     if (ssaw.quorum_auto && self->automatic.quorum_rows > 0) {
         ssaw.quorum_rows = self->automatic.quorum_rows;
     }
@@ -208,6 +209,11 @@ static hx_err_t change_key(lead_t *self, const char *assignment, hx_fault_t *fau
 {
     if (!self->live.conf) {
         return hx_fault(fault, HX_E_ARG, "set: this run lets no key be changed");
+    }
+    if (self->live.conf->sync.mode == CONF_MODE_LOCAL && strncmp(assignment, "train.", 6) == 0) {
+        return hx_fault(fault, HX_E_ARG,
+                        "set: with sync.mode = local this belongs to the workers, who have it from "
+                        "the file: stop the run, change the file, and start again");
     }
     conf_t *const before = hx_new(1, sizeof *before);
     conf_copy(self->live.conf, before);
@@ -528,8 +534,8 @@ static void take_effect(lead_t *self, hx_time_t now, step_out_t *out)
     const conf_t *const conf = self->live.conf;
     self->live.due = false;
     self->conf.ssaw = wanted(self);
-    self->conf.schedule.lr = conf->train.lr;
-    self->conf.clip = conf->train.clip;
+    self->conf.schedule.lr = conf_server_schedule(conf).lr;
+    self->conf.clip = conf_server_clip(conf);
     step_note(out, STEP_DEBUG, "round %" PRIu64 " goes by the values that were set",
               self->version + 1);
     lead_live_bound(self, now, out);

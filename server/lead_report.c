@@ -182,7 +182,8 @@ blob_t *lead_totals_json(const lead_t *self, hx_time_t now)
     add_number(&text, "clipped",
                totals->commits > 0 ? (double)totals->clipped / (double)totals->commits : 0);
     add_number(&text, "measured_step_seconds",
-               speed > 0 ? (double)self->conf.ssaw.batch_tokens / speed : NAN);
+               speed > 0 ? (double)self->conf.ssaw.batch_tokens / self->conf.local_steps / speed
+                         : NAN);
     hx_text_add(
         &text, ", \"given_up\": %" PRIu32 ", \"saves_failed\": %" PRIu32 ", \"nonsense\": %" PRIu64,
         totals->given_up, totals->saves_failed, self->member.refused);

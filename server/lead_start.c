@@ -27,8 +27,8 @@ static void take_seats(lead_t *self, uint32_t pipeline)
     *own = (lead_pipeline_t){
         .live = true,
         .seat_first = self->seats_count,
-        .rows = planned->rows,
-        .step_planned = planned->step_seconds,
+        .rows = planned->rows * self->conf.local_steps,
+        .step_planned = planned->step_seconds * self->conf.local_steps,
         .forced_since = HX_TIME_NEVER,
     };
     for (uint32_t at = 0; at < planned->stages_count; at++) {

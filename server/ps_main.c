@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "net/conf_optim.h"
 #include "net/node.h"
 #include "net/options.h"
 #include "net/run_folder.h"
@@ -82,35 +83,10 @@ typedef struct {
 
 // --- values of the configuration as the modules take them ---
 
-static optim_conf_t optim_of(const conf_train_t *train)
+static const char *optimizer_name(const server_t *self)
 {
-    const bool adamw = train->optimizer == CONF_OPTIMIZER_ADAMW;
-    optim_conf_t conf = optim_conf_default(adamw ? OPTIM_ADAMW : OPTIM_SGD);
-    conf.weight_decay = train->weight_decay;
-    if (adamw) {
-        conf.beta1 = train->beta1;
-        conf.beta2 = train->beta2;
-        conf.eps = train->eps;
-    } else {
-        conf.momentum = train->momentum;
-    }
-    return conf;
-}
-
-static optim_schedule_t schedule_of(const conf_train_t *train)
-{
-    static const optim_decay_t decays[] = {
-        [CONF_DECAY_COSINE] = OPTIM_DECAY_COSINE,
-        [CONF_DECAY_LINEAR] = OPTIM_DECAY_LINEAR,
-        [CONF_DECAY_NONE] = OPTIM_DECAY_CONSTANT,
-    };
-    return (optim_schedule_t){
-        .lr = train->lr,
-        .lr_final_ratio = train->lr_floor,
-        .warmup_tokens = (uint64_t)(train->warmup * (double)train->tokens),
-        .total_tokens = train->tokens,
-        .decay = decays[train->decay],
-    };
+    return conf_optimizer_name(self->optim.kind == OPTIM_ADAMW ? CONF_OPTIMIZER_ADAMW
+                                                               : CONF_OPTIMIZER_SGD);
 }
 
 static member_conf_t member_of(const seat_t *seat, const char *control, const char *data)
@@ -133,9 +109,10 @@ static lead_conf_t lead_conf_of(const seat_t *seat, const char *control, const c
     return (lead_conf_t){
         .member = member_of(seat, control, data),
         .block_size = conf->server.block,
-        .ssaw = ssaw_conf_of(&conf->sync, conf_rows(conf), conf->model.context),
-        .schedule = schedule_of(&conf->train),
-        .clip = conf->train.clip,
+        .ssaw = ssaw_conf_of(&conf->sync, conf_round_rows(conf), conf->model.context),
+        .schedule = conf_server_schedule(conf),
+        .clip = conf_server_clip(conf),
+        .local_steps = conf->sync.local_steps,
         .tokens = conf->train.tokens,
         .seconds = conf->train.seconds,
         .target_loss = conf->train.target_loss,
@@ -182,16 +159,16 @@ static void make_worker(seat_t *seat)
     if (seat->role == PLAN_LEAD) {
         seat->worker = lead_jobs_new(server->run);
     } else if (seat->role == PLAN_KEEPER) {
-        seat->worker = keeper_jobs_new(
-            &(keeper_jobs_conf_t){.model = server->model,
-                                  .block_size = conf->server.block,
-                                  .seed = conf->run.seed,
-                                  .moments = optim_moments_count(&server->optim),
-                                  .optimizer = conf_optimizer_name(conf->train.optimizer),
-                                  .run = server->run,
-                                  .resume = server->resume,
-                                  .init = conf->model.init,
-                                  .keep = conf->server.checkpoint_keep});
+        seat->worker =
+            keeper_jobs_new(&(keeper_jobs_conf_t){.model = server->model,
+                                                  .block_size = conf->server.block,
+                                                  .seed = conf->run.seed,
+                                                  .moments = optim_moments_count(&server->optim),
+                                                  .optimizer = optimizer_name(server),
+                                                  .run = server->run,
+                                                  .resume = server->resume,
+                                                  .init = conf->model.init,
+                                                  .keep = conf->server.checkpoint_keep});
     } else {
         seat->worker = shard_jobs_new(&(shard_jobs_conf_t){.model = server->model,
                                                            .block_size = conf->server.block,
@@ -289,7 +266,7 @@ static hx_err_t find_resume(server_t *self, hx_fault_t *fault)
         .model = self->model,
         .seed = self->conf.run.seed,
         .moments = optim_moments_count(&self->optim),
-        .optimizer = conf_optimizer_name(self->conf.train.optimizer),
+        .optimizer = optimizer_name(self),
     };
     if (strcmp(resume, "never") == 0) {
         return HX_OK;
@@ -351,7 +328,7 @@ static hx_err_t open_server(server_t *self, hx_fault_t *fault)
 {
     const model_conf_t model = conf_model(&self->conf);
     HX_TRY(model_open(&model, &self->model, fault));
-    self->optim = optim_of(&self->conf.train);
+    self->optim = conf_server_optim(&self->conf);
     HX_TRY(optim_conf_check(&self->optim, fault));
     self->hold_limit = hold_limit_of(&self->conf);
     HX_TRY(count_valid_rows(self, fault));

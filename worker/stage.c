@@ -176,6 +176,22 @@ const stage_conf_t *stage_conf(const stage_t *self)
     return &self->conf;
 }
 
+uint32_t stage_vectors_count(const stage_t *self)
+{
+    return self->groups_count;
+}
+
+stage_vector_t stage_vector(const stage_t *self, uint32_t buffer, uint32_t place)
+{
+    HX_ASSERT(buffer < 2 && place < self->groups_count);
+    return (stage_vector_t){
+        .group = self->groups[place],
+        .size = group_size(self, place),
+        .params = self->params[buffer][place],
+        .grads = self->grads[place],
+    };
+}
+
 bool stage_has_block(const stage_t *self, uint32_t block)
 {
     HX_ASSERT(block < self->conf.blocks->count);

@@ -68,6 +68,18 @@ HX_MUST_USE hx_err_t stage_backward(stage_t *self, const stage_backward_t *args)
 
 // Copies a block's gradient sum to the host and zeroes it.
 HX_MUST_USE hx_err_t stage_take_gradient(stage_t *self, uint32_t block, void *out);
+// One parameter group of the stage: flat vectors on the backend, as long as the stage.
+typedef struct {
+    uint32_t group;
+    size_t size;  // Floats.
+    float *params;
+    float *grads;
+} stage_vector_t;
+
+uint32_t stage_vectors_count(const stage_t *self);
+// The group at `place` (ascending by group), with its parameters in that buffer.
+stage_vector_t stage_vector(const stage_t *self, uint32_t buffer, uint32_t place);
+
 // Zeroes all gradients.
 HX_MUST_USE hx_err_t stage_zero_gradients(stage_t *self);
 

@@ -40,6 +40,8 @@ struct stage_jobs {
     uint64_t summing_attempt;  // they are this attempt's,
     uint32_t taken;            // and so many blocks of them were taken.
     uint32_t blocks_count;     // Of the stage.
+    inner_t *inner;            // NULL: no inner steps.
+    uint64_t inner_attempt;    // The lease that they belong to; 0: none yet.
     hx_err_t failed;           // An operation has: sets and sums are no longer in order.
 };
 
@@ -53,6 +55,8 @@ stage_jobs_t *stage_jobs_new(const stage_jobs_conf_t *conf)
 
 static void close_stage(stage_jobs_t *self)
 {
+    inner_destroy(&self->inner);
+    self->inner_attempt = 0;
     stage_destroy(&self->stage);
     free(self->owners);
     free(self->tokens);
@@ -78,6 +82,19 @@ void stage_jobs_destroy(stage_jobs_t **self_p)
     }
 }
 
+// Beside the stage; `need` is what both reserve.
+static hx_err_t open_inner(stage_jobs_t *self, uint64_t *need)
+{
+    *need += inner_size(self->conf.inner, self->stage);
+    const bool fits = self->conf.memory == 0 || *need <= self->conf.memory;
+    const hx_err_t err =
+        fits ? inner_open(self->conf.inner, self->stage, &self->inner) : HX_E_NOMEM;
+    if (err != HX_OK) {
+        stage_destroy(&self->stage);
+    }
+    return err;
+}
+
 static hx_err_t open_stage(stage_jobs_t *self, const step_job_t *job, hx_fault_t *fault)
 {
     close_stage(self);
@@ -92,15 +109,18 @@ static hx_err_t open_stage(stage_jobs_t *self, const step_job_t *job, hx_fault_t
         .recompute = (job->flags & WORKER_JOB_RECOMPUTE) != 0,
     };
     // A system may promise more memory than it has, so what it gives is not asked alone.
-    const bool fits = self->conf.memory == 0 || stage_size(&conf) <= self->conf.memory;
-    const hx_err_t err = fits ? stage_open(&conf, &self->stage) : HX_E_NOMEM;
+    uint64_t need = stage_size(&conf);
+    const bool fits = self->conf.memory == 0 || need <= self->conf.memory;
+    hx_err_t err = fits ? stage_open(&conf, &self->stage) : HX_E_NOMEM;
+    if (err == HX_OK && self->conf.inner) {
+        err = open_inner(self, &need);
+    }
     if (err != HX_OK) {
         return hx_fault(fault, err,
                         "layers %" PRIu32 " to %" PRIu32 " need %" PRIu64
                         " bytes on %s for %" PRIu32 " microbatches of %" PRIu32
                         " rows in flight, which are not to be had: try a smaller plan.microbatch",
-                        conf.first, conf.end - 1, stage_size(&conf), conf.backend->name, conf.sets,
-                        conf.rows);
+                        conf.first, conf.end - 1, need, conf.backend->name, conf.sets, conf.rows);
     }
     const size_t places = (size_t)conf.rows * model_conf(conf.model)->context;
     self->owners = hx_new(conf.sets, sizeof *self->owners);
@@ -243,13 +263,19 @@ static hx_err_t run_forward(stage_jobs_t *self, step_job_t *job, blob_t **result
     if (at_start(self) || at_end(self)) {
         HX_TRY(read_rows(self, job, fault));
     }
+    const uint32_t buffer = (job->flags & WORKER_JOB_BUFFER) != 0;
+    const bool kept = (job->flags & WORKER_JOB_EVALUATION) == 0;
+    if (self->inner && kept && job->attempt != self->inner_attempt) {
+        HX_TRY(inner_begin(self->inner, buffer));
+        self->inner_attempt = job->attempt;
+    }
     const uint32_t set = find_set(self, false, job);
     blob_t *input = at_start(self) ? NULL : take_stash(self, job, WORKER_STASH_ACTIVATION);
     blob_t *output = at_end(self) ? NULL : blob_new(boundary_size(self, job->rows));
     double loss = 0;
     const stage_forward_t args = {
         .set = set,
-        .buffer = (job->flags & WORKER_JOB_BUFFER) != 0,
+        .buffer = buffer,
         .rows = job->rows,
         .input = blob_data(input),
         .tokens = at_start(self) ? self->tokens : NULL,
@@ -265,7 +291,6 @@ static hx_err_t run_forward(stage_jobs_t *self, step_job_t *job, blob_t **result
         return hx_fault(fault, err, "forward of microbatch %" PRIu32 ": %s", job->micro,
                         hx_strerror(err));
     }
-    const bool kept = (job->flags & WORKER_JOB_EVALUATION) == 0;
     self->owners[set] = (owner_t){kept, job->attempt, job->micro};
     job->value = loss;
     job->tokens = at_end(self) ? (uint64_t)job->rows * model_conf(self->conf.model)->context : 0;
@@ -301,7 +326,10 @@ static hx_err_t run_backward(stage_jobs_t *self, const step_job_t *job, blob_t *
         self->summing_attempt = job->attempt;
         self->taken = 0;
     }
-    const hx_err_t err = stage_backward(self->stage, &args);
+    hx_err_t err = stage_backward(self->stage, &args);
+    if (err == HX_OK && self->inner && (job->flags & WORKER_JOB_INNER)) {
+        err = inner_step(self->inner, args.buffer, job->value);
+    }
     blob_release(&gradient);
     if (err != HX_OK) {
         blob_release(&output);
@@ -320,7 +348,10 @@ static hx_err_t run_grad(stage_jobs_t *self, step_job_t *job, blob_t **result, h
     HX_ASSERT(self->stage && self->summing && self->summing_attempt == job->attempt);
     const size_t size = (size_t)self->conf.blocks->blocks[job->index].count * sizeof(float);
     blob_t *blob = blob_new(size);
-    const hx_err_t err = stage_take_gradient(self->stage, job->index, blob_edit(blob));
+    const uint32_t buffer = (job->flags & WORKER_JOB_BUFFER) != 0;
+    const hx_err_t err = self->inner
+                             ? inner_delta(self->inner, buffer, job->index, blob_edit(blob))
+                             : stage_take_gradient(self->stage, job->index, blob_edit(blob));
     if (err != HX_OK) {
         blob_release(&blob);
         return hx_fault(fault, err, "gradient of block %" PRIu32 ": %s", job->index,

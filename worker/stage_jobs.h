@@ -9,6 +9,7 @@
 
 #include "net/step.h"
 #include "worker/data.h"
+#include "worker/inner.h"
 #include "worker/stage.h"
 #include "worker/worker_job.h"
 
@@ -18,7 +19,8 @@ typedef struct {
     const blocks_t *blocks;
     const data_t *data;
     uint64_t order_seed;
-    uint64_t memory;  // Bytes that a stage may reserve; 0: what the backend gives.
+    uint64_t memory;            // Bytes that a stage may reserve; 0: what the backend gives.
+    const inner_conf_t *inner;  // Steps of its own between pull and push; NULL: none. Borrowed.
 } stage_jobs_conf_t;
 
 typedef struct stage_jobs stage_jobs_t;

@@ -118,6 +118,15 @@ static void on_plan(worker_fsm_t *self, hx_time_t now, step_out_t *out)
     seat_clear(&self->seat);
     self->open = false;
     seat_make(plan, self->conf.member.model, &self->blocks, self->conf.member.id, &self->seat);
+    if (self->conf.local_steps > 0 && self->seat.seated) {
+        if (self->seat.stages > 1 || seat_is_shared(&self->seat)) {
+            leave(self, 1,
+                  "sync.mode = local needs pipelines of one worker; this plan has larger ones",
+                  out);
+            return;
+        }
+        seat_split(&self->seat, plan, self->conf.local_steps, self->conf.local_speed);
+    }
     dial_peers(self, out);
     if (self->seat.seated) {
         open_stage(self, out);

@@ -26,6 +26,7 @@
 
 #include "net/member.h"
 #include "net/step.h"
+#include "tensor/optim.h"
 #include "worker/worker_job.h"
 
 #define WORKER_LEASES_MAX 64u    // Granted and not over.
@@ -40,6 +41,11 @@ typedef struct {
     uint64_t
         trace_first;  // Training leases [first, last] of this worker, from 1, leave spans; 0: none.
     uint64_t trace_last;
+    // sync.mode = local: inner steps of a lease; 0: none. Their rates follow the schedule by the
+    // tokens of whole rounds.
+    uint32_t local_steps;
+    bool local_speed;
+    optim_schedule_t schedule;
 } worker_fsm_conf_t;
 
 typedef struct worker_fsm worker_fsm_t;

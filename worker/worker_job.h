@@ -50,7 +50,8 @@ typedef enum {
     // the gradient for the stage before, same shape as the activation; else none.
     WORKER_JOB_BACKWARD,
 
-    // Copy a block's gradient sum out and zero it. In: attempt, index (block).
+    // Copy a block's gradient sum out and zero it; with inner steps, what they changed of it. In:
+    // attempt, index (block), flags BUFFER.
     // Out: blob, f32 x count; tokens: xxh3 (64 bits, seed 0) of its bytes.
     WORKER_JOB_GRAD,
 
@@ -71,6 +72,7 @@ typedef enum {
 #define WORKER_JOB_RECOMPUTE 4u         // Of OPEN.
 #define WORKER_JOB_BACKWARD_INPUT 8u    // The gradient for the stage before.
 #define WORKER_JOB_BACKWARD_WEIGHT 16u  // The gradients of parameters.
+#define WORKER_JOB_INNER 32u            // After it an inner optimizer step, of rate `value`.
 
 // step_job_t.part of STASH.
 #define WORKER_STASH_ACTIVATION 0u

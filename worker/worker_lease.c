@@ -107,6 +107,36 @@ static void undivide(lease_t *self)
     }
 }
 
+// The operations of each inner step in turn, since the next one's forwards need its result.
+static uint32_t make_steps(lease_t *self, const seat_t *seat, uint32_t micros, schedule_op_t *ops)
+{
+    const uint32_t step_micros = seat->step_rows / seat->microbatch;
+    uint32_t count = 0;
+    for (uint32_t first = 0; first < micros; first += step_micros) {
+        const schedule_in_t in = seat_schedule(seat, HX_MIN(step_micros, micros - first));
+        const uint32_t more = schedule_make(&in, ops + count);
+        for (uint32_t at = count; at < count + more; at++) {
+            ops[at].micro += first;
+        }
+        self->step_ops = first == 0 ? more : self->step_ops;
+        count += more;
+    }
+    return count;
+}
+
+static uint32_t make_ops(lease_t *self, const seat_t *seat, uint32_t micros, bool evaluation,
+                         schedule_op_t *ops)
+{
+    if (evaluation) {
+        return make_forwards(micros, ops);
+    }
+    if (seat->step_rows > 0) {
+        return make_steps(self, seat, micros, ops);
+    }
+    const schedule_in_t in = seat_schedule(seat, micros);
+    return schedule_make(&in, ops);
+}
+
 bool lease_grant(lease_t *self, const wire_msg_t *grant, const seat_t *seat, hx_time_t now)
 {
     HX_ASSERT(self->state == LEASE_EARLY && grant->attempt == self->attempt && seat->seated);
@@ -121,7 +151,7 @@ bool lease_grant(lease_t *self, const wire_msg_t *grant, const seat_t *seat, hx_
     divide(self, seat, grant->rows);
     const schedule_in_t in = seat_schedule(seat, micros);
     schedule_op_t *const ops = hx_new(schedule_ops_max(&in), sizeof *ops);
-    uint32_t count = evaluation ? make_forwards(micros, ops) : schedule_make(&in, ops);
+    uint32_t count = make_ops(self, seat, micros, evaluation, ops);
     count = seat_own_ops(&self->patches[SEAT_OWN], seat->member, ops, count);
     if (!evaluation && schedule_peak(ops, count) > seat->sets) {
         free(ops);
@@ -283,6 +313,23 @@ bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint3
     return !has_arrived(self, seat, *stash, op.micro);
 }
 
+// Which part of its gradient's mean a piece of work belongs to, and whether it completes it.
+static void take_step(const lease_t *self, const seat_t *seat, lease_work_t *work)
+{
+    work->tokens = self->tokens;
+    if (self->step_ops == 0) {
+        return;
+    }
+    const uint32_t step = self->ops_next / self->step_ops;
+    const uint32_t first = step * seat->step_rows;
+    const uint32_t rows = HX_MIN(seat->step_rows, self->rows - first);
+    const uint32_t next = self->ops_next + 1;
+    const bool whole = work->slice == UINT32_MAX || work->slice == 0;
+    work->tokens = self->tokens / self->rows * rows;
+    work->inner = whole && (next % self->step_ops == 0 || next == self->ops_count);
+    work->progress = (double)(first + rows) / self->rows;
+}
+
 // The last operation of a training lease goes slice by slice.
 static bool is_sliced(const lease_t *self)
 {
@@ -315,6 +362,7 @@ bool lease_next(const lease_t *self, const seat_t *seat, lease_work_t *work)
         work->layer_first = worker_slice_first(seat->layer_first, seat->layer_end, work->slice);
         work->layer_end = worker_slice_first(seat->layer_first, seat->layer_end, work->slice + 1);
     }
+    take_step(self, seat, work);
     return true;
 }
 

@@ -42,7 +42,10 @@ typedef struct {
     uint32_t rows;
     uint32_t layer_first;  // The whole stage, or in the last operation of a lease one slice.
     uint32_t layer_end;
-    uint32_t slice;  // Whose blocks are complete after it; UINT32_MAX: none.
+    uint32_t slice;   // Whose blocks are complete after it; UINT32_MAX: none.
+    uint64_t tokens;  // Nominal, of what its gradient is a mean over: the lease, or its inner step.
+    bool inner;       // An inner step is due after it,
+    double progress;  // which ends this part of the lease.
 } lease_work_t;
 
 typedef struct {
@@ -74,6 +77,7 @@ typedef struct {
     schedule_op_t *ops;
     uint32_t ops_count;
     uint32_t ops_next;
+    uint32_t step_ops;       // Operations of one inner step; 0: there are none.
     uint32_t slices_left;    // Of the last operation; 0: it has not begun.
     uint32_t forwards_done;  // Results,
     uint32_t ops_done;       // those of all kinds (a slice counts for itself),

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "net/conf_optim.h"
 #include "net/node.h"
 #include "net/options.h"
 #include "net/payload.h"
@@ -90,6 +91,11 @@ static member_conf_t member_of(const worker_t *self, const char *control, const 
     return member;
 }
 
+static bool is_local(const worker_t *self)
+{
+    return self->conf.sync.mode == CONF_MODE_LOCAL;
+}
+
 static void *make_role(void *maker, const char *control, const char *data, hx_fault_t *fault)
 {
     (void)fault;
@@ -99,6 +105,9 @@ static void *make_role(void *maker, const char *control, const char *data, hx_fa
         .block_size = self->conf.server.block,
         .trace_first = self->conf.run.trace_first,
         .trace_last = self->conf.run.trace_last,
+        .local_steps = is_local(self) ? self->conf.sync.local_steps : 0,
+        .local_speed = self->conf.sync.local_speed,
+        .schedule = conf_schedule(&self->conf),
     };
     self->fsm = worker_fsm_new(&conf);
     return self->fsm;
@@ -151,6 +160,7 @@ static hx_err_t run_job(void *worker, step_job_t *job, blob_t **result)
 static int run_node(worker_t *self)
 {
     const conf_t *const conf = &self->conf;
+    const inner_conf_t inner = {.optim = conf_optim(conf), .clip = conf->train.clip};
     const stage_jobs_conf_t jobs = {
         .backend = self->backend,
         .model = self->model,
@@ -158,6 +168,7 @@ static int run_node(worker_t *self)
         .data = self->data,
         .order_seed = conf->train.order_seed,
         .memory = (uint64_t)(MEMORY_SHARE * (double)profiler_memory()),
+        .inner = is_local(self) ? &inner : NULL,
     };
     self->jobs = stage_jobs_new(&jobs);
     node_conf_t node = {

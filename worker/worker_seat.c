@@ -152,6 +152,25 @@ void seat_clear(seat_t *self)
     *self = (seat_t){0};
 }
 
+void seat_split(seat_t *self, const plan_t *plan, uint32_t steps, bool by_speed)
+{
+    HX_ASSERT(self->seated && self->stages == 1 && !seat_is_shared(self) && steps > 0);
+    uint64_t batch = 0;
+    for (uint32_t at = 0; at < plan->pipelines_count; at++) {
+        batch += plan->pipelines[at].rows;
+    }
+    const uint64_t rows =
+        by_speed ? batch / plan->pipelines_count : plan->pipelines[self->pipeline].rows;
+    const uint64_t micros = HX_MAX((rows + self->microbatch - 1) / self->microbatch, (uint64_t)1);
+    self->step_rows = (uint32_t)micros * self->microbatch;
+    self->round_rows = batch * steps;
+    const schedule_in_t in = seat_schedule(self, (uint32_t)HX_MIN(micros, SCHEDULE_MICROS_MAX));
+    schedule_op_t *const ops = hx_new(schedule_ops_max(&in), sizeof *ops);
+    const uint32_t count = schedule_make(&in, ops);
+    self->sets = HX_MAX(self->sets, schedule_peak(ops, count));
+    free(ops);
+}
+
 bool seat_is_first(const seat_t *self)
 {
     return self->stage == 0;

@@ -49,6 +49,8 @@ typedef struct {
     uint32_t *depths;  // Of all stages.
     uint32_t sets;     // Activation sets that a lease of the planned rows needs; from 1.
     bool recompute;
+    uint32_t step_rows;    // Rows of one inner step (sync.mode = local); 0: there are none.
+    uint64_t round_rows;   // Rows of a whole round then.
     seat_block_t *blocks;  // Ascending.
     uint32_t blocks_count;
     uint32_t *find;  // For each block of the model its place in `blocks`, or UINT32_MAX.
@@ -58,6 +60,10 @@ typedef struct {
 void seat_make(const plan_t *plan, const model_t *model, const blocks_t *blocks, node_id_t worker,
                seat_t *out);
 void seat_clear(seat_t *self);
+// Cuts the leases of a seat of one stage into `steps` inner steps of the pipeline's rows; with
+// `by_speed` all pipelines have steps of equal rows, and a fast one has more of them. Whole
+// microbatches in either case.
+void seat_split(seat_t *self, const plan_t *plan, uint32_t steps, bool by_speed);
 
 bool seat_is_first(const seat_t *self);
 bool seat_is_last(const seat_t *self);

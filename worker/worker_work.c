@@ -21,7 +21,16 @@ static uint32_t flags_of(const lease_t *lease, const lease_work_t *work)
     if (work->kind == SCHEDULE_BACKWARD || work->kind == SCHEDULE_BACKWARD_WEIGHT) {
         flags |= WORKER_JOB_BACKWARD_WEIGHT;
     }
-    return flags;
+    return work->inner ? flags | WORKER_JOB_INNER : flags;
+}
+
+// All pipelines of a round are at the same place of the schedule, however many steps they make.
+static double inner_rate(const worker_fsm_t *self, const lease_t *lease, const lease_work_t *work)
+{
+    const double context = (double)lease->tokens / lease->rows;
+    const double round = (double)self->seat.round_rows * context;
+    return optim_lr(&self->conf.schedule,
+                    (uint64_t)(round * ((double)lease->base + work->progress) + 0.5));
 }
 
 // The blocks that a slice completed are copied out right behind it, the deepest first.
@@ -34,6 +43,7 @@ static void run_grads(const worker_fsm_t *self, const lease_t *lease, uint32_t s
                 .kind = WORKER_JOB_GRAD,
                 .attempt = lease->attempt,
                 .index = self->seat.blocks[place].block,
+                .flags = lease->buffer == 1 ? WORKER_JOB_BUFFER : 0,
             };
             step_run(out, &job);
         }
@@ -51,12 +61,19 @@ static void run_work(worker_fsm_t *self, lease_t *lease, const lease_work_t *wor
         .row_first = work->row_first,
         .rows = work->rows,
         .flags = flags_of(lease, work),
-        .tokens = lease->tokens,
+        .tokens = work->tokens,
+        .value = work->inner ? inner_rate(self, lease, work) : 0,
     };
     step_run(out, &job);
     self->computing++;
     lease_issued(lease, &self->seat);
-    if (work->slice < UINT32_MAX) {
+    if (lease->step_ops > 0 && work->slice == 0) {
+        // The last inner step moves all of the stage at once: nothing is complete before.
+        for (uint32_t slice = worker_slices(self->seat.layer_first, self->seat.layer_end);
+             slice-- > 0;) {
+            run_grads(self, lease, slice, out);
+        }
+    } else if (lease->step_ops == 0 && work->slice < UINT32_MAX) {
         run_grads(self, lease, work->slice, out);
     }
 }

@@ -65,6 +65,51 @@ Test(modes, without_a_bound_all_is_used, .timeout = 300)
     trains("eager", NULL, 480);
 }
 
+// One local step of plain outer rate without momentum is what bsp does with one worker.
+Test(modes, one_local_step_is_bsp, .timeout = 300)
+{
+    run_t bsp, local;
+    double expected[64], losses[64];
+    run_begin(&bsp, "bsp-one", NULL);
+    run_begin(&local, "local-one", NULL);
+    cr_assert_eq(run_launch(&bsp, (const char *[]){"sync.mode=bsp", NULL}, 120), 0);
+    cr_assert_eq(run_launch(&local,
+                            (const char *[]){"sync.mode=local", "sync.local_steps=1",
+                                             "sync.outer_lr=1", "sync.outer_momentum=0", NULL},
+                            120),
+                 0);
+    const uint32_t count = run_losses(&bsp, expected, 64);
+    cr_assert_eq(run_losses(&local, losses, 64), count);
+    for (uint32_t at = 0; at < count; at++) {
+        cr_expect_float_eq(losses[at], expected[at], 2e-3, "commit %u: %.6f, %.6f", at, losses[at],
+                           expected[at]);
+    }
+    run_end(&bsp);
+    run_end(&local);
+}
+
+// H steps of two workers apart: a commit for every H batches, every row once, and it learns.
+Test(modes, local_steps_make_fewer_commits, .timeout = 300)
+{
+    for (int by_speed = 0; by_speed < 2; by_speed++) {
+        run_t run;
+        double losses[64];
+        run_begin(&run, "local", &(run_shape_t){.sites = unequal});
+        cr_assert_eq(run_launch(&run,
+                                (const char *[]){"sync.mode=local", "sync.local_steps=3",
+                                                 by_speed ? "sync.local_speed=1" : NULL, NULL},
+                                120),
+                     0);
+        const uint32_t commits = run_losses(&run, losses, 64);
+        cr_expect_eq(commits, 10, "30 batches are %u commits", commits);
+        cr_expect_lt(losses[commits - 1], losses[0] - 0.5, "it learns: %.3f, then %.3f", losses[0],
+                     losses[commits - 1]);
+        cr_expect_eq(rough_summary(&run, "tokens"), ROWS * 32);
+        cr_expect_eq(rough_summary(&run, "lag_max"), 0);
+        run_end(&run);
+    }
+}
+
 // The strict values of ssaw are bsp, to the bit.
 Test(modes, ssaw_with_strict_values_is_bsp, .timeout = 300)
 {

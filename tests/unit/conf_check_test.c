@@ -1,6 +1,7 @@
 // conf_check: what keys mean together.
 
 #include "net/conf_check.h"
+#include "net/conf_optim.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -284,4 +285,27 @@ Test(conf_check, where_names_the_source)
     conf_where(&conf, "train.clip", where, sizeof where);
     cr_expect_str_eq(where, "t.conf (default)");
     conf_destroy(&conf);
+}
+
+Test(conf_check, local_is_bsp_in_larger_rounds_over_pipelines_of_one_stage)
+{
+    conf_t conf;
+    accept("sync\n    mode = local\n    local_steps = 4\n", NULL, &conf);
+    cr_expect_eq(conf.sync.quorum, 1);
+    cr_expect_eq(conf.sync.lag_max, 0);
+    cr_expect_eq(conf.plan.pipelines, conf.plan.workers);
+    cr_expect_eq(conf_round_rows(&conf), 4 * conf_rows(&conf));
+    const optim_conf_t outer = conf_server_optim(&conf);
+    cr_expect(outer.kind == OPTIM_SGD && outer.nesterov && outer.weight_decay == 0);
+    cr_expect_eq(outer.momentum, 0.9);
+    cr_expect_eq(conf_server_clip(&conf), 0);
+    const optim_schedule_t schedule = conf_server_schedule(&conf);
+    cr_expect_eq(optim_lr(&schedule, 0), 0.7);
+    cr_expect_eq(optim_lr(&schedule, UINT64_C(1) << 40), 0.7);
+    cr_expect_eq(conf_optim(&conf).kind, OPTIM_ADAMW);
+    conf_destroy(&conf);
+    refuse("sync\n    mode = local\n    staleness = 4\n", NULL, SETS("sync.mode = local"));
+    refuse("sync\n    mode = local\n    local_steps = 1000000\n", NULL, SETS("microbatches"));
+    refuse("sync\n    mode = local\nplan\n    workers = 2\n    servers = 1\n    stages = \"1,1\"\n",
+           NULL, SETS("one stage"));
 }

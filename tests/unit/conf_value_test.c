@@ -86,7 +86,6 @@ Test(conf_value, refusals_say_what_is_expected_and_change_nothing)
         {"sync.quorum", "1.5", "at most 1, or one of: one, auto"},
         {"sync.quorum", "0", "above 0"},
         {"sync.mode", "ssaww", "the nearest is `ssaw`"},
-        {"sync.mode", "local", "not in this version"},
         {"sync.compress", "topk:0.01", "not in this version"},
         {"model.family", "llama", "not in this version"},
         {"security.curve", "2", "at most 1"},

@@ -30,6 +30,11 @@
 #define JOBS_MAX 512u
 #define MESSAGES_MAX 4096u
 
+// Of pipelines that begin from now on: inner steps of a lease; 0: none.
+static uint32_t local_steps;
+static inner_conf_t local_inner;
+static optim_schedule_t local_schedule;
+
 // What does not change from one pipeline to the next.
 typedef struct {
     hx_backend_t *backend;
@@ -443,12 +448,15 @@ static inline void begin(pipeline_t *self, const world_t *world, const seats_con
                        .join_timeout = HX_SEC(30),
                        .model = world->model},
             .block_size = BLOCK_SIZE,
+            .local_steps = local_steps,
+            .schedule = local_schedule,
         };
         const stage_jobs_conf_t jobs = {.backend = world->backend,
                                         .model = world->model,
                                         .blocks = &world->blocks,
                                         .data = world->data,
-                                        .order_seed = 5};
+                                        .order_seed = 5,
+                                        .inner = local_steps > 0 ? &local_inner : NULL};
         self->actors[worker].fsm = worker_fsm_new(&fsm);
         self->actors[worker].jobs = stage_jobs_new(&jobs);
         step(self, worker, (step_in_t){.kind = STEP_START});
