@@ -11,14 +11,12 @@
 
 #define NOT_PINNED UINT64_MAX
 
-// The table: what a block is now, what it was at the pinned version, and its G.
+// The table: what a block is now, and what it was at the pinned version.
 typedef struct {
     ps_slot_t *slot;  // NULL: not kept here.
     ps_slot_t *snapshot;
-    ps_slot_t *ahead;       // Weights for training; NULL: those of `slot`.
-    float *sum;             // (count), made with the first sum that is one.
-    const float *gradient;  // G: `sum`, or the only part itself. Valid while `summed`.
-    bool stepped;           // It is one version ahead of the store's.
+    ps_slot_t *ahead;  // Weights for training; NULL: those of `slot`.
+    bool stepped;      // It is one version ahead of the store's.
 } entry_t;
 
 // One block of one attempt.
@@ -33,12 +31,6 @@ typedef struct {
     held_t *blocks;  // For each block of the model.
 } hold_t;
 
-// A member of the last sum.
-typedef struct {
-    uint64_t attempt;
-    double factor;
-} summand_t;
-
 struct ps_store {
     ps_store_conf_t conf;
     uint32_t arrays;
@@ -51,11 +43,8 @@ struct ps_store {
     hold_t *holds;
     uint32_t holds_count;
     uint32_t holds_room;
-    bool summed;  // Sums are of `summands`.
-    summand_t *summands;
-    uint32_t summands_count;
-    float *scratch;  // Sum of two parts, as long as the longest block.
-    double *squares;
+    float *total;  // A sum, and
+    float *parts;  // one of parts: as long as the longest block.
 };
 
 ps_store_t *ps_store_new(const ps_store_conf_t *conf)
@@ -66,7 +55,12 @@ ps_store_t *ps_store_new(const ps_store_conf_t *conf)
     self->slots = ps_slots_new(self->arrays, conf->memory);
     self->ahead = ps_slots_new(1, conf->memory);
     self->entries = hx_new(conf->blocks->count, sizeof *self->entries);
-    self->squares = hx_new(conf->blocks->count, sizeof *self->squares);
+    uint64_t most = 1;
+    for (uint32_t block = 0; block < conf->blocks->count; block++) {
+        most = HX_MAX(most, conf->blocks->blocks[block].count);
+    }
+    self->total = hx_new(most, sizeof *self->total);
+    self->parts = hx_new(most, sizeof *self->parts);
     self->pinned = NOT_PINNED;
     return self;
 }
@@ -94,15 +88,13 @@ void ps_store_destroy(ps_store_t **self_p)
         ps_slot_release(&self->entries[block].slot);
         ps_slot_release(&self->entries[block].snapshot);
         ps_slot_release(&self->entries[block].ahead);
-        free(self->entries[block].sum);
     }
     ps_slots_destroy(&self->slots);
     ps_slots_destroy(&self->ahead);
     free(self->holds);
     free(self->entries);
-    free(self->summands);
-    free(self->scratch);
-    free(self->squares);
+    free(self->total);
+    free(self->parts);
     free(self);
     *self_p = NULL;
 }
@@ -155,7 +147,6 @@ static hx_err_t add_block(ps_store_t *self, uint32_t block, uint64_t version)
     self->entries[block].slot = slot;
     self->count++;
     self->version = version;
-    self->summed = false;
     return HX_OK;
 }
 
@@ -211,16 +202,6 @@ static hold_t *add_hold(ps_store_t *self, uint64_t attempt)
     return hold;
 }
 
-// The sums are no longer those of what is held.
-static void forget_sum_of(ps_store_t *self, uint64_t attempt)
-{
-    for (uint32_t at = 0; at < self->summands_count; at++) {
-        if (self->summands[at].attempt == attempt) {
-            self->summed = false;
-        }
-    }
-}
-
 // The same blob, or a copy where its bytes do not lie as floats should.
 static blob_t *aligned(blob_t *blob)
 {
@@ -261,7 +242,6 @@ hx_err_t ps_store_hold(ps_store_t *self, uint64_t attempt, uint32_t block, uint3
     held->blobs[part] = values;
     held->squares[part] = square;
     *finite = isfinite(square);
-    forget_sum_of(self, attempt);
     return HX_OK;
 }
 
@@ -271,47 +251,41 @@ void ps_store_drop(ps_store_t *self, uint64_t attempt)
     if (hold) {
         free_hold(self, hold);
         *hold = self->holds[--self->holds_count];
-        forget_sum_of(self, attempt);
     }
 }
 
 // --- sums ---
 
-// Whether all parts of all blocks of the members are here.
-static bool all_held(const ps_store_t *self, const round_member_t *members, uint32_t members_count)
+// Whether all parts of a block are here, of every member.
+static bool all_held(const ps_store_t *self, uint32_t block, const round_member_t *members,
+                     uint32_t members_count)
 {
-    for (uint32_t member = 0; member < members_count && self->count > 0; member++) {
+    for (uint32_t member = 0; member < members_count; member++) {
         const hold_t *const hold = hold_of(self, members[member].attempt);
         if (!hold) {
             return false;
         }
-        for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
-            const held_t *const held = &hold->blocks[block];
-            if (!self->entries[block].slot) {
-                continue;
-            }
-            for (uint32_t part = 0; part < HX_MAX(held->parts, 1u); part++) {
-                if (!held->blobs[part]) {
-                    return false;
-                }
+        const held_t *const held = &hold->blocks[block];
+        for (uint32_t part = 0; part < HX_MAX(held->parts, 1u); part++) {
+            if (!held->blobs[part]) {
+                return false;
             }
         }
     }
     return true;
 }
 
-// sum += factor x (sum of the parts in part order)
-static hx_err_t add_member(ps_store_t *self, float *sum, const held_t *held, double factor,
-                           uint64_t count)
+// total += factor x (sum of the parts in part order)
+static hx_err_t add_member(ps_store_t *self, const held_t *held, double factor, uint64_t count)
 {
     hx_backend_t *const backend = self->conf.backend;
-    const float *total = blob_data(held->blobs[0]);
+    const float *sum = blob_data(held->blobs[0]);
     for (uint32_t part = 1; part < held->parts; part++) {
-        HX_TRY(backend->ops->add(backend, 0, self->scratch, total, blob_data(held->blobs[part]),
-                                 count));
-        total = self->scratch;
+        HX_TRY(
+            backend->ops->add(backend, 0, self->parts, sum, blob_data(held->blobs[part]), count));
+        sum = self->parts;
     }
-    return backend->ops->axpy(backend, 0, sum, (float)factor, total, count);
+    return backend->ops->axpy(backend, 0, self->total, (float)factor, sum, count);
 }
 
 // What holds G as it stands, without a sum: one member of one part and factor 1. NULL: nothing.
@@ -325,85 +299,60 @@ static const held_t *only_part(const ps_store_t *self, uint32_t block,
     return held->parts == 1 ? held : NULL;
 }
 
+// G of a block: the only part, or the sum in `total`, which is the next one's as well. Adding once
+// for the vote and once for the step costs a reading of what is held, and saves a copy of the whole
+// model, and the writing of it.
 static hx_err_t sum_block(ps_store_t *self, uint32_t block, const round_member_t *members,
-                          uint32_t members_count, double *square)
+                          uint32_t members_count, const float **gradient_p)
 {
     hx_backend_t *const backend = self->conf.backend;
-    entry_t *const entry = &self->entries[block];
     const uint64_t count = block_of(self, block)->count;
     const held_t *const only = only_part(self, block, members, members_count);
     if (only) {
-        entry->gradient = blob_data(only->blobs[0]);
+        *gradient_p = blob_data(only->blobs[0]);
+        return HX_OK;
+    }
+    HX_TRY(backend->ops->fill(backend, 0, HX_F32, self->total, 0, count));
+    for (uint32_t member = 0; member < members_count; member++) {
+        const hold_t *const hold = hold_of(self, members[member].attempt);
+        HX_TRY(add_member(self, &hold->blocks[block], members[member].factor, count));
+    }
+    *gradient_p = self->total;
+    return backend->ops->sync(backend, 0);
+}
+
+static hx_err_t square_block(ps_store_t *self, uint32_t block, const round_member_t *members,
+                             uint32_t members_count, double *square)
+{
+    hx_backend_t *const backend = self->conf.backend;
+    const held_t *const only = only_part(self, block, members, members_count);
+    if (only) {
         *square = only->squares[0];
         return HX_OK;
     }
-    if (!entry->sum) {
-        entry->sum = hx_new(count, sizeof *entry->sum);
-    }
-    HX_TRY(backend->ops->fill(backend, 0, HX_F32, entry->sum, 0, count));
-    for (uint32_t member = 0; member < members_count; member++) {
-        const hold_t *const hold = hold_of(self, members[member].attempt);
-        HX_TRY(add_member(self, entry->sum, &hold->blocks[block], members[member].factor, count));
-    }
-    HX_TRY(backend->ops->sync(backend, 0));
-    entry->gradient = entry->sum;
-    return backend->ops->sumsq(backend, 0, entry->sum, count, square);
-}
-
-static void make_scratch(ps_store_t *self)
-{
-    if (self->scratch) {
-        return;
-    }
-    uint64_t most = 1;
-    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
-        most = HX_MAX(most, block_of(self, block)->count);
-    }
-    self->scratch = hx_new(most, sizeof *self->scratch);
-}
-
-static void remember_summands(ps_store_t *self, const round_member_t *members, uint32_t count)
-{
-    self->summands = hx_grow(self->summands, HX_MAX(count, 1u), sizeof *self->summands);
-    for (uint32_t at = 0; at < count; at++) {
-        self->summands[at] =
-            (summand_t){.attempt = members[at].attempt, .factor = members[at].factor};
-    }
-    self->summands_count = count;
-    self->summed = true;
+    const float *gradient = NULL;
+    HX_TRY(sum_block(self, block, members, members_count, &gradient));
+    return backend->ops->sumsq(backend, 0, gradient, block_of(self, block)->count, square);
 }
 
 hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *members, uint32_t members_count,
                       double *squares)
 {
-    if (!all_held(self, members, members_count)) {
-        return HX_E_ARG;
-    }
-    make_scratch(self);
-    self->summed = false;
     uint32_t at = 0;
     for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
         if (!self->entries[block].slot) {
             continue;
         }
-        HX_TRY(sum_block(self, block, members, members_count, &squares[at]));
+        if (!all_held(self, block, members, members_count)) {
+            return HX_E_ARG;
+        }
+        HX_TRY(square_block(self, block, members, members_count, &squares[at]));
         if (!isfinite(squares[at])) {
             return HX_E_NONFINITE;
         }
         at++;
     }
-    remember_summands(self, members, members_count);
     return HX_OK;
-}
-
-static bool summed_already(const ps_store_t *self, const record_t *record)
-{
-    bool same = self->summed && self->summands_count == record->members_count;
-    for (uint32_t at = 0; same && at < record->members_count; at++) {
-        same = self->summands[at].attempt == record->members[at].attempt &&
-               self->summands[at].factor == record->members[at].factor;
-    }
-    return same;
 }
 
 // --- steps ---
@@ -413,7 +362,7 @@ typedef struct {
     ps_store_t *store;
     const optim_step_t *step;
     const block_t *range;
-    const float *sum;
+    const float *gradient;
     const ps_slot_t *from;
     const ps_slot_t *to;
     hx_err_t err;
@@ -436,7 +385,7 @@ static void step_run_of(void *each_self, uint64_t first, uint64_t count, bool de
         .w = array_at(self, run->from, 0, at),
         .m = array_at(self, run->from, 1, at),
         .v = array_at(self, run->from, 2, at),
-        .g = run->sum + at,
+        .g = run->gradient + at,
         .w_out = array_at(self, run->to, 0, at),
         .m_out = array_at(self, run->to, 1, at),
         .v_out = array_at(self, run->to, 2, at),
@@ -465,24 +414,22 @@ static hx_err_t look_ahead(ps_store_t *self, uint64_t count, double lookahead,
 }
 
 // Writes the block's next state to fresh slots, then changes slots.
-static hx_err_t step_block(ps_store_t *self, uint32_t block, const optim_step_t *step,
-                           double lookahead)
+static hx_err_t step_block(ps_store_t *self, uint32_t block, const record_t *record)
 {
     entry_t *const entry = &self->entries[block];
     const block_t *const range = block_of(self, block);
     hx_backend_t *const backend = self->conf.backend;
+    const optim_step_t step = {
+        .lr = record->rate, .scale = 1, .gradient_scale = record->scale, .step = record->step};
+    run_t run = {.store = self, .step = &step, .range = range, .from = entry->slot};
+    HX_TRY(sum_block(self, block, record->members, record->members_count, &run.gradient));
     ps_slot_t *next = NULL;
     HX_TRY(ps_slots_take(self->slots, range->count, &next));
-    run_t run = {.store = self,
-                 .step = step,
-                 .range = range,
-                 .sum = entry->gradient,
-                 .from = entry->slot,
-                 .to = next};
+    run.to = next;
     model_decay_runs(self->conf.model, range->group, range->first, range->count, step_run_of, &run);
     ps_slot_t *ahead = NULL;
-    if (run.err == HX_OK && lookahead > 0) {
-        run.err = look_ahead(self, range->count, lookahead, entry->slot, next, &ahead);
+    if (run.err == HX_OK && record->lookahead > 0) {
+        run.err = look_ahead(self, range->count, record->lookahead, entry->slot, next, &ahead);
     }
     if (run.err == HX_OK) {
         run.err = backend->ops->sync(backend, 0);
@@ -526,18 +473,23 @@ hx_err_t ps_store_step(ps_store_t *self, const record_t *record, uint32_t block)
     if (record->members_count == 0 || self->entries[block].stepped) {
         return HX_OK;
     }
-    if (!summed_already(self, record)) {
-        HX_TRY(ps_store_sum(self, record->members, record->members_count, self->squares));
+    if (!all_held(self, block, record->members, record->members_count)) {
+        return HX_E_ARG;
     }
-    const optim_step_t step = {
-        .lr = record->rate, .scale = 1, .gradient_scale = record->scale, .step = record->step};
-    return step_block(self, block, &step, record->lookahead);
+    return step_block(self, block, record);
 }
 
 hx_err_t ps_store_apply(ps_store_t *self, const record_t *record)
 {
     if (self->count > 0 && record->version != self->version + 1) {
         return HX_E_ARG;
+    }
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        const entry_t *const entry = &self->entries[block];
+        if (entry->slot && !entry->stepped &&
+            !all_held(self, block, record->members, record->members_count)) {
+            return HX_E_ARG;
+        }
     }
     for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
         if (self->entries[block].slot) {
@@ -548,7 +500,6 @@ hx_err_t ps_store_apply(ps_store_t *self, const record_t *record)
         self->entries[block].stepped = false;
     }
     self->version = record->version;
-    self->summed = false;
     for (uint32_t at = 0; at < record->members_count; at++) {
         ps_store_drop(self, record->members[at].attempt);
     }

@@ -51,7 +51,7 @@ HX_MUST_USE hx_err_t ps_store_hold(ps_store_t *self, uint64_t attempt, uint32_t 
 void ps_store_drop(ps_store_t *self, uint64_t attempt);
 uint32_t ps_store_attempts(const ps_store_t *self);  // Held, wholly or in part.
 
-// Sums the members' contributions into G and writes the sum of squares of each block's G to
+// Sums the members' contributions to G, block by block, and writes the sum of squares of each to
 // `squares` (ps_store_count of them, ascending by block). HX_E_ARG: a part is missing.
 // HX_E_NONFINITE: G is not finite.
 HX_MUST_USE hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *members,
@@ -59,9 +59,9 @@ HX_MUST_USE hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *member
 uint32_t ps_store_count(const ps_store_t *self);  // Blocks that have a value.
 uint64_t ps_store_bytes(const ps_store_t *self);  // Of all slots ever needed at once.
 
-// Applies the record's step to one block; done already: nothing. G is summed again when the last
-// sum was of other members. HX_E_ARG: no such block here, not the next version, or a part is
-// missing; nothing was changed. HX_E_NOMEM: the store must not be used any more.
+// Applies the record's step to one block; done already: nothing. HX_E_ARG: no such block here, not
+// the next version, or a part is missing; nothing was changed. HX_E_NOMEM: the store must not be
+// used any more.
 HX_MUST_USE hx_err_t ps_store_step(ps_store_t *self, const record_t *record, uint32_t block);
 // Applies it to every block that is not stepped yet, makes its version that of the store, drops the
 // members, pins if it says so. A record without members changes no number. Errors as above.
