@@ -65,7 +65,7 @@ uint32_t schedule_make(const schedule_in_t *in, schedule_op_t *out);
 
 // The most activation sets alive at once when `ops` run in order: a set lives from its forward to
 // the end of its backward, or of its backward's weight part where that comes apart. Equal to the
-// depth, except zb, whose weight parts hold sets longer.
+// stage's depth, except zb: there, since weight parts wait, to the depth of the first stage.
 uint32_t schedule_peak(const schedule_op_t *ops, uint32_t ops_count);
 
 // Depths for h1f1b, from the last stage forwards, all times in one unit:

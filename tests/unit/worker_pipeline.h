@@ -93,6 +93,8 @@ typedef struct {
     uint32_t values_served;  // By shards.
 } pipeline_t;
 
+// --- The world
+
 static inline void world_begin(world_t *self)
 {
     model_conf_t conf = model_conf_default();
@@ -135,6 +137,55 @@ static inline void world_end(world_t *self)
     blocks_destroy(&self->blocks);
     model_destroy(&self->model);
     hx_backend_destroy(&self->backend);
+}
+
+// --- Plans
+
+// Cuts, depths, members and modes at random.
+static inline seats_conf_t random_seats(hx_rng_t *rng)
+{
+    seats_conf_t conf = {
+        .rows = 1 + (uint32_t)hx_rng_below(rng, 14),
+        .schedule = (schedule_kind_t)hx_rng_below(rng, SCHEDULE_KINDS_COUNT),
+        .recompute = hx_rng_below(rng, 3) == 0,
+        .shards = 1 + (uint32_t)hx_rng_below(rng, 3),
+    };
+    conf.microbatch = 1 + (uint32_t)hx_rng_below(rng, HX_MIN(conf.rows, 6));
+    const uint32_t wanted = 1 + (uint32_t)hx_rng_below(rng, STAGES_MAX);
+    uint32_t end = 0;
+    while (conf.stages + 1 < wanted) {
+        const uint32_t most = LAYERS + 2 - end - (wanted - conf.stages - 1);
+        end += 1 + (uint32_t)hx_rng_below(rng, most);
+        conf.ends[conf.stages++] = end;
+    }
+    conf.ends[conf.stages++] = LAYERS + 2;
+    uint32_t depth = conf.stages + (uint32_t)hx_rng_below(rng, 4);
+    for (uint32_t stage = 0; stage < conf.stages; stage++) {
+        conf.depths[stage] = depth;
+        depth -= depth > 1 ? (uint32_t)hx_rng_below(rng, 2) : 0;
+        conf.members[stage] = 1 + (uint32_t)hx_rng_below(rng, 2) * (uint32_t)hx_rng_below(rng, 4);
+        conf.modes[stage] = (plan_mode_t)hx_rng_below(rng, PLAN_MODES_COUNT);
+        for (uint32_t member = 0; member < conf.members[stage]; member++) {
+            conf.weights[stage][member] = 1 + (uint32_t)hx_rng_below(rng, 5);
+        }
+    }
+    return conf;
+}
+
+static inline void print_seats(const seats_conf_t *conf, uint32_t trial)
+{
+    fprintf(stderr, "trial %u: %s, %u rows by %u, %s, stages end at", trial,
+            schedule_kind_name(conf->schedule), conf->rows, conf->microbatch,
+            conf->recompute ? "recompute" : "keep");
+    for (uint32_t stage = 0; stage < conf->stages; stage++) {
+        fprintf(stderr, " %u (depth %u, %s", conf->ends[stage], conf->depths[stage],
+                plan_mode_name(conf->modes[stage]));
+        for (uint32_t member = 0; member < HX_MAX(conf->members[stage], 1u); member++) {
+            fprintf(stderr, " %u", HX_MAX(conf->weights[stage][member], 1u));
+        }
+        fprintf(stderr, ")");
+    }
+    fprintf(stderr, "\n");
 }
 
 // --- The driver
