@@ -164,6 +164,7 @@ static const kind_t kinds[] = {
 
     KIND(ACTIVATION, BYTES | ON_DATA, {ATTEMPT}, {EPOCH}, {MICRO}, {ROW_FIRST}, {ROWS}),
     KIND(GRADIENT, BYTES | ON_DATA, {ATTEMPT}, {EPOCH}, {MICRO}, {ROW_FIRST}, {ROWS}),
+    KIND(TAKEN, ON_DATA, {ATTEMPT}, {EPOCH}, {MICRO}, {ROW_FIRST}, {ROWS}),
 };
 // clang-format on
 

@@ -99,6 +99,9 @@ typedef enum {
     // attempt, epoch, micro, row_first, rows. payload: f32, (rows, context, channels).
     WIRE_ACTIVATION = 70,
     WIRE_GRADIENT = 71,  // attempt, epoch, micro, row_first, rows. payload: same shape.
+    // stage -> the one before, of an evaluation: attempt, epoch, micro, row_first, rows: those rows
+    // have run here.
+    WIRE_TAKEN = 72,
 } wire_kind_t;
 
 // Reasons of CLOSED.

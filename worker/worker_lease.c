@@ -55,8 +55,7 @@ static lease_arrived_t *arrived_at(const lease_t *self, const seat_t *seat, uint
 
 static bool fits(const lease_t *self, const seat_t *seat, const lease_message_t *message)
 {
-    if (message->micro >= self->micros ||
-        (self->evaluation && message->stash == WORKER_STASH_GRADIENT)) {
+    if (message->micro >= self->micros) {
         return false;
     }
     const patch_piece_t common =
@@ -80,7 +79,8 @@ static void check_arrived(lease_t *self, const seat_t *seat)
                 .row_first = arrived->row_first,
                 .rows = arrived->rows,
             };
-            if (arrived->rows > 0 && !fits(self, seat, &message)) {
+            const bool nothing_due = self->evaluation && stash == WORKER_STASH_GRADIENT;
+            if (arrived->rows > 0 && (nothing_due || !fits(self, seat, &message))) {
                 arrived->rows = UINT32_MAX;
             }
         }
@@ -160,6 +160,7 @@ bool lease_grant(lease_t *self, const wire_msg_t *grant, const seat_t *seat, hx_
     }
     self->ops = ops;
     self->ops_count = count;
+    self->depth = schedule_depth(&in, seat->stage);
     self->state = LEASE_QUEUED;
     self->row_first = grant->row_first;
     self->rows = grant->rows;
@@ -291,6 +292,14 @@ hx_time_t lease_time_left(const lease_t *self, hx_time_t now)
     return (hx_time_t)((double)(now - self->run_at) * left / self->ops_done);
 }
 
+// The operation that must have been taken behind before the next one of an evaluation may run;
+// UINT32_MAX: there is none. In training, lists hold forwards back until gradients come.
+static uint32_t credit_op(const lease_t *self, const seat_t *seat)
+{
+    const bool bound = self->evaluation && !seat_is_last(seat) && self->ops_next >= self->depth;
+    return bound ? self->ops_next - self->depth : UINT32_MAX;
+}
+
 bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint32_t *micro)
 {
     // A backward that has begun took its message with its first slice.
@@ -298,19 +307,16 @@ bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint3
         return false;
     }
     const schedule_op_t op = self->ops[self->ops_next];
-    if (op.kind == SCHEDULE_FORWARD) {
-        *stash = WORKER_STASH_ACTIVATION;
-        if (seat_is_first(seat)) {
-            return false;
-        }
-    } else {
+    const uint32_t credit = credit_op(self, seat);
+    if (credit < UINT32_MAX &&
+        !has_arrived(self, seat, WORKER_STASH_GRADIENT, self->ops[credit].micro)) {
         *stash = WORKER_STASH_GRADIENT;
-        if (seat_is_last(seat) || op.kind == SCHEDULE_BACKWARD_WEIGHT) {
-            return false;
-        }
+        *micro = self->ops[credit].micro;
+        return true;
     }
+    *stash = op.kind == SCHEDULE_FORWARD ? WORKER_STASH_ACTIVATION : WORKER_STASH_GRADIENT;
     *micro = op.micro;
-    return !has_arrived(self, seat, *stash, op.micro);
+    return op.kind != SCHEDULE_BACKWARD_WEIGHT && !has_arrived(self, seat, *stash, op.micro);
 }
 
 // Which part of its gradient's mean a piece of work belongs to, and whether it completes it.

@@ -65,8 +65,8 @@ typedef struct {
     uint32_t pulled_count;
     uint32_t acked_count;
 
-    // By WORKER_STASH_*: microbatch by microbatch, and in each the members of the stage that it
-    // comes from.
+    // By WORKER_STASH_* (in an evaluation GRADIENT stands for TAKEN): microbatch by microbatch, and
+    // in each the members of the stage that it comes from.
     lease_arrived_t *arrived[2];
     uint32_t arrived_room[2];  // Microbatches.
     // Whose gradient of which block is here: block by block, the members of the own stage.
@@ -78,6 +78,7 @@ typedef struct {
     uint32_t ops_count;
     uint32_t ops_next;
     uint32_t step_ops;       // Operations of one inner step; 0: there are none.
+    uint32_t depth;          // Microbatches that the stage may have under way to the one behind.
     uint32_t slices_left;    // Of the last operation; 0: it has not begun.
     uint32_t forwards_done;  // Results,
     uint32_t ops_done;       // those of all kinds (a slice counts for itself),
@@ -139,7 +140,9 @@ bool lease_forwards_done(const lease_t *self);
 // result.
 hx_time_t lease_time_left(const lease_t *self, hx_time_t now);
 
-// What a running lease waits for: WORKER_STASH_* of which microbatch. False: for nothing.
+// What a running lease waits for: WORKER_STASH_* of which microbatch. False: for nothing. No stage
+// is more microbatches ahead of the one behind than its depth: in training its list sees to that,
+// in an evaluation it waits for TAKEN of the one that many operations ago.
 bool lease_waits(const lease_t *self, const seat_t *seat, uint32_t *stash, uint32_t *micro);
 // Whether a lease that is granted, but not announced, has nothing to compute and nothing to push.
 bool lease_is_idle(const lease_t *self, const seat_t *seat);

@@ -439,6 +439,7 @@ static void on_neighbour(worker_fsm_t *self, const step_in_t *in, step_out_t *ou
     const seat_t *const seat = &self->seat;
     const wire_msg_t *const msg = &in->msg;
     const bool forward = msg->kind == WIRE_ACTIVATION;
+    const bool taken = msg->kind == WIRE_TAKEN;
     const lease_message_t message = {
         .stash = forward ? WORKER_STASH_ACTIVATION : WORKER_STASH_GRADIENT,
         .from = seat_member_of(seat, forward ? SEAT_BEFORE : SEAT_AFTER, in->peer),
@@ -447,7 +448,7 @@ static void on_neighbour(worker_fsm_t *self, const step_in_t *in, step_out_t *ou
         .rows = msg->rows,
     };
     if (!self->open || message.from == UINT32_MAX || msg->epoch != seat->epoch ||
-        blob_size(in->blob) != msg->rows * seat->boundary_size) {
+        blob_size(in->blob) != (taken ? 0 : msg->rows * seat->boundary_size)) {
         member_refuse(&self->member, in, out, "lease %" PRIu64 " is not for this stage",
                       msg->attempt);
         return;
@@ -457,10 +458,14 @@ static void on_neighbour(worker_fsm_t *self, const step_in_t *in, step_out_t *ou
     if (!lease) {
         return;
     }
-    if (lease->state >= LEASE_PUSHING || (lease->evaluation && !forward) ||
+    if (lease->state >= LEASE_PUSHING || (!forward && taken != lease->evaluation) ||
         !lease_arrive(lease, seat, &message)) {
         step_note(out, STEP_DEBUG, "%s %" PRIu32 " of lease %" PRIu64 " dropped: not waited for",
                   wire_kind_name(msg->kind), msg->micro, msg->attempt);
+        return;
+    }
+    worker_progress(self, in->now);
+    if (taken) {
         return;
     }
     const step_job_t job = {
@@ -473,7 +478,6 @@ static void on_neighbour(worker_fsm_t *self, const step_in_t *in, step_out_t *ou
         .blob = in->blob,
     };
     step_run(out, &job);
-    worker_progress(self, in->now);
 }
 
 // --- Entry point
@@ -503,6 +507,7 @@ void worker_run_message(worker_fsm_t *self, const step_in_t *in, step_out_t *out
         return;
     case WIRE_ACTIVATION:
     case WIRE_GRADIENT:
+    case WIRE_TAKEN:
         on_neighbour(self, in, out);
         return;
     case WIRE_PULL:

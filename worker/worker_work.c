@@ -124,13 +124,13 @@ static void run_ready_work(worker_fsm_t *self, hx_time_t now, step_out_t *out)
 
 // --- Results
 
-// Each member of the neighbouring stage gets the rows that it has, too.
-static void send_boundary(worker_fsm_t *self, const lease_t *lease, const step_in_t *in,
-                          step_out_t *out)
+// Each member of a neighbouring stage is sent the rows that it has, too; `blob` has all rows of the
+// operation, or is NULL.
+static void send_rows(worker_fsm_t *self, const lease_t *lease, const step_in_t *in,
+                      wire_kind_t kind, blob_t *blob, step_out_t *out)
 {
     const seat_t *const seat = &self->seat;
-    const bool forward = in->job.kind == WORKER_JOB_FORWARD;
-    const seat_side_t side = forward ? SEAT_AFTER : SEAT_BEFORE;
+    const seat_side_t side = kind == WIRE_ACTIVATION ? SEAT_AFTER : SEAT_BEFORE;
     const uint32_t own_first = lease_piece(lease, seat, in->job.micro).first;
     for (uint32_t to = 0; to < seat->patches[side].members; to++) {
         const patch_piece_t common = lease_common(lease, seat, side, to, in->job.micro);
@@ -139,19 +139,32 @@ static void send_boundary(worker_fsm_t *self, const lease_t *lease, const step_i
         }
         const uint32_t skipped = common.first - own_first;
         const wire_msg_t msg = {
-            .kind = forward ? WIRE_ACTIVATION : WIRE_GRADIENT,
+            .kind = kind,
             .attempt = lease->attempt,
             .epoch = seat->epoch,
             .micro = in->job.micro,
             .row_first = in->job.row_first + skipped,
             .rows = common.rows,
         };
-        blob_t *blob = blob_slice(in->blob, (size_t)(skipped * seat->boundary_size),
-                                  (size_t)(common.rows * seat->boundary_size));
-        step_send(out, seat->patches[side].nodes[to], &msg, blob);
-        blob_release(&blob);
+        blob_t *rows = blob ? blob_slice(blob, (size_t)(skipped * seat->boundary_size),
+                                         (size_t)(common.rows * seat->boundary_size))
+                            : NULL;
+        step_send(out, seat->patches[side].nodes[to], &msg, rows);
+        blob_release(&rows);
     }
-    worker_span(self, lease, TRACE_SEND, in->job.micro, in->job_ended, in->now);
+}
+
+static void send_boundary(worker_fsm_t *self, const lease_t *lease, const step_in_t *in,
+                          step_out_t *out)
+{
+    const bool forward = in->job.kind == WORKER_JOB_FORWARD;
+    if (in->blob) {
+        send_rows(self, lease, in, forward ? WIRE_ACTIVATION : WIRE_GRADIENT, in->blob, out);
+        worker_span(self, lease, TRACE_SEND, in->job.micro, in->job_ended, in->now);
+    }
+    if (forward && lease->evaluation) {
+        send_rows(self, lease, in, WIRE_TAKEN, NULL, out);
+    }
 }
 
 static void on_compute(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
@@ -175,9 +188,7 @@ static void on_compute(worker_fsm_t *self, const step_in_t *in, step_out_t *out)
             lease->tokens_counted += in->job.tokens;
         }
     }
-    if (in->blob) {
-        send_boundary(self, lease, in, out);
-    }
+    send_boundary(self, lease, in, out);
     worker_progress(self, in->now);
 }
 
@@ -266,11 +277,13 @@ static void say_waiting(const worker_fsm_t *self, hx_time_t now, step_out_t *out
         if (lease->state == LEASE_PULLING && lease->pulled_count < self->seat.blocks_count) {
             say_pulling(self, lease, seconds, out);
         } else if (lease_waits(lease, &self->seat, &stash, &micro)) {
+            const char *const what = stash == WORKER_STASH_ACTIVATION ? "activation"
+                                     : lease->evaluation              ? "end"
+                                                                      : "gradient";
             step_note(out, STEP_INFO,
                       "lease %" PRIu64 " has waited %.0f s for the %s of microbatch %" PRIu32
                       " from stage %" PRIu32,
-                      lease->attempt, seconds,
-                      stash == WORKER_STASH_ACTIVATION ? "activation" : "gradient", micro,
+                      lease->attempt, seconds, what, micro,
                       stash == WORKER_STASH_ACTIVATION ? self->seat.stage - 1
                                                        : self->seat.stage + 1);
         } else if (lease->state == LEASE_PUSHING && lease->computing == 0) {

@@ -136,7 +136,7 @@ static uint32_t walk(lease_t *lease, const seat_t *seat, uint32_t *slices)
         uint32_t stash = 0;
         uint32_t micro = 0;
         lease_work_t work;
-        if (lease_waits(lease, seat, &stash, &micro)) {
+        while (lease_waits(lease, seat, &stash, &micro)) {
             cr_assert(!lease_next(lease, seat, &work));
             cr_assert(arrive(lease, seat, stash, micro, lease_piece(lease, seat, micro).rows));
         }
@@ -249,5 +249,31 @@ Test(worker_lease, member_without_rows_is_idle_but_the_first_passes_on)
     cr_assert(lease_part_came(lease, &seat, 2, 1));
     cr_assert(!lease_part_came(lease, &seat, 2, 1));
     cr_assert(lease_parts_whole(lease, &seat, 2));
+    lease_destroy(&lease);
+}
+
+// The middle stage's depth is two: it is never more than two microbatches ahead of the last one.
+Test(worker_lease, evaluation_waits_for_the_stage_behind)
+{
+    const seat_t seat = seat_of(SCHEDULE_1F1B);
+    lease_t *lease = granted(&seat, 16, 1);
+    for (uint32_t micro = 0; micro < 4; micro++) {
+        cr_assert(arrive(lease, &seat, WORKER_STASH_ACTIVATION, micro, 4));
+    }
+    lease->state = LEASE_RUNNING;
+    lease_work_t work;
+    for (uint32_t micro = 0; micro < 2; micro++) {
+        cr_assert(lease_next(lease, &seat, &work));
+        lease_issued(lease, &seat);
+    }
+    uint32_t stash = 0;
+    uint32_t micro = 9;
+    cr_assert(lease_waits(lease, &seat, &stash, &micro));
+    cr_assert(stash == WORKER_STASH_GRADIENT && micro == 0);
+    cr_assert(arrive(lease, &seat, WORKER_STASH_GRADIENT, 0, 4));
+    cr_assert(lease_next(lease, &seat, &work));
+    cr_assert_eq(work.micro, 2);
+    lease_issued(lease, &seat);
+    cr_assert(!lease_next(lease, &seat, &work));
     lease_destroy(&lease);
 }

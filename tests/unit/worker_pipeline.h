@@ -71,6 +71,7 @@ typedef struct {
     uint32_t announced;  // Workers whose READY came, a bit each.
     double loss;
     uint64_t tokens;
+    uint32_t away[WORKERS_MAX];  // Microbatches sent behind and not back, where nobody shares one.
     float *sum;
     uint32_t *parts;  // Of each block: how many came.
 } lease_book_t;
@@ -190,6 +191,46 @@ static inline void print_seats(const seats_conf_t *conf, uint32_t trial)
 
 // --- The driver
 
+static inline lease_book_t *book_of(pipeline_t *self, uint64_t attempt)
+{
+    for (uint32_t index = 0; index < self->leases_count; index++) {
+        if (self->leases[index].attempt == attempt) {
+            return &self->leases[index];
+        }
+    }
+    cr_assert_fail("attempt %" PRIu64 " was never granted", attempt);
+    return NULL;
+}
+
+static inline uint32_t depth_of(const pipeline_t *self, uint32_t stage)
+{
+    uint32_t depths[STAGES_MAX];
+    for (uint32_t at = 0; at < self->plan.stages_count; at++) {
+        depths[at] = self->plan.stages[at].depth;
+    }
+    const schedule_in_t in = {.kind = self->plan.pipelines[0].schedule,
+                              .stage = stage,
+                              .stages = self->plan.stages_count,
+                              .micros = SCHEDULE_MICROS_MAX,
+                              .depths = depths};
+    return schedule_depth(&in, stage);
+}
+
+// No stage is more microbatches ahead of the one behind it than its depth. Looked at where each
+// stage has one worker: there a microbatch is one message.
+static inline void count_away(pipeline_t *self, node_id_t from, node_id_t to, const wire_msg_t *msg)
+{
+    const bool ahead = msg->kind == WIRE_ACTIVATION;
+    const bool back = msg->kind == WIRE_GRADIENT || msg->kind == WIRE_TAKEN;
+    if (self->plan.members_count > self->plan.stages_count || (!ahead && !back)) {
+        return;
+    }
+    const uint32_t stage = (uint32_t)((ahead ? from : to) - SEATS_WORKER);
+    uint32_t *const away = &book_of(self, msg->attempt)->away[stage];
+    *away += ahead ? 1 : UINT32_MAX;
+    cr_assert_leq(*away, depth_of(self, stage), "stage %u is %u microbatches ahead", stage, *away);
+}
+
 static inline void post(pipeline_t *self, node_id_t from, node_id_t to, const wire_msg_t *msg,
                         blob_t *blob)
 {
@@ -207,6 +248,9 @@ static inline void step(pipeline_t *self, uint32_t worker, step_in_t in)
     cr_assert(!self->out.stop, "worker %u stopped: %s", worker, self->out.reason);
     for (uint32_t index = 0; index < self->out.sends_count; index++) {
         const step_send_t *const send = &self->out.sends[index];
+        if (send->msg.kind == WIRE_ACTIVATION) {
+            count_away(self, SEATS_WORKER + worker, send->to, &send->msg);
+        }
         post(self, SEATS_WORKER + worker, send->to, &send->msg, send->blob);
     }
     for (uint32_t index = 0; index < self->out.jobs_count; index++) {
@@ -263,17 +307,6 @@ static inline void tell_seated(pipeline_t *self, const wire_msg_t *msg)
             post(self, SEATS_LEAD, SEATS_WORKER + worker, msg, NULL);
         }
     }
-}
-
-static inline lease_book_t *book_of(pipeline_t *self, uint64_t attempt)
-{
-    for (uint32_t index = 0; index < self->leases_count; index++) {
-        if (self->leases[index].attempt == attempt) {
-            return &self->leases[index];
-        }
-    }
-    cr_assert_fail("attempt %" PRIu64 " was never granted", attempt);
-    return NULL;
 }
 
 static inline void grant(pipeline_t *self, uint64_t row_first, uint32_t rows, bool evaluation)
@@ -392,6 +425,9 @@ static inline void deliver(pipeline_t *self, const message_t *message)
     if (message->to >= SEATS_WORKER) {
         if (message->from >= SEATS_WORKER && message->msg.kind == WIRE_VALUE) {
             self->values_passed++;
+        }
+        if (message->msg.kind != WIRE_ACTIVATION) {
+            count_away(self, message->from, message->to, &message->msg);
         }
         step(self, (uint32_t)(message->to - SEATS_WORKER),
              (step_in_t){.kind = STEP_MESSAGE,
