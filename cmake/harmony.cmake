@@ -7,6 +7,7 @@ pkg_check_modules(CZMQ REQUIRED IMPORTED_TARGET libczmq>=4.2)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(MICROHTTPD IMPORTED_TARGET libmicrohttpd)  # Else there is no web page.
 find_library(MSGPACK_LIBRARY NAMES msgpack-c msgpackc REQUIRED)
 find_path(MSGPACK_INCLUDE msgpack.h REQUIRED)
 

@@ -2,7 +2,7 @@
 
 # Packages that every build needs.
 BUILD_PACKAGES=(build-essential cmake ninja-build pkg-config libzmq3-dev libczmq-dev
-    libopenblas-openmp-dev libmsgpack-dev libcriterion-dev libjansson-dev libxxhash-dev)
+    libopenblas-openmp-dev libmsgpack-dev libcriterion-dev libjansson-dev libxxhash-dev libmicrohttpd-dev)
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }

@@ -426,8 +426,24 @@ static void on_limit(sched_t *self, hx_time_t now, step_out_t *out)
     }
 }
 
+static void give_page(sched_t *self, hx_time_t now, step_out_t *out)
+{
+    if (now >= self->page_at) {
+        char *const text = sched_status_json(self, now);
+        blob_t *blob = blob_copy(text, strlen(text));
+        step_run(out, &(step_job_t){.kind = SCHED_JOB_PAGE, .blob = blob});
+        blob_release(&blob);
+        free(text);
+        self->page_at = now + self->conf.page_every;
+    }
+    step_wake(out, self->page_at);
+}
+
 static void on_time(sched_t *self, hx_time_t now, step_out_t *out)
 {
+    if (self->conf.page_every > 0) {
+        give_page(self, now, out);
+    }
     if (now >= self->until) {
         on_limit(self, now, out);
     }

@@ -34,6 +34,8 @@ typedef enum {
     // plan_only (version 1), else kept as plan.json. flags 2: the run resumes, and metrics.jsonl
     // goes on.
     SCHED_JOB_PLAN,
+    // blob: the status as JSON, for who watches the run from outside.
+    SCHED_JOB_PAGE,
 } sched_job_kind_t;
 
 typedef struct {
@@ -70,6 +72,8 @@ typedef struct {
     // Asked about every plan before it is sent, where not NULL: HX_E_ARG and a line ends the run.
     hx_err_t (*check)(void *check_self, const plan_t *plan, hx_fault_t *fault);
     void *check_self;
+
+    hx_time_t page_every;  // Between two SCHED_JOB_PAGE; 0: none.
 
     // Goals, for the time left; 0: none.
     uint64_t goal_tokens;

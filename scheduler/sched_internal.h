@@ -78,8 +78,10 @@ struct sched {
     plan_t plan;  // epoch 0: none yet.
 
     // The run.
-    hx_time_t run_at;   // 0: it has not begun.
-    hx_time_t line_at;  // No line of progress before.
+    hx_time_t run_at;     // 0: it has not begun.
+    hx_time_t line_at;    // No line of progress before.
+    hx_time_t page_at;    // When to give the next status away.
+    hx_time_t commit_at;  // The newest commit was heard of; 0: none.
     uint64_t version;
     uint64_t tokens;
     double loss;

@@ -21,7 +21,8 @@ struct sched_jobs {
     FILE *trace;
     bool trace_begun;  // An event was written: the next needs a comma.
     bool trace_failed;
-    hx_fault_t fault;  // Of the job that is being done.
+    dashboard_t *dashboard;  // NULL: none.
+    hx_fault_t fault;        // Of the job that is being done.
 };
 
 // The log's folder first, so that the run's is there too when it is locked.
@@ -66,6 +67,11 @@ void sched_jobs_destroy(sched_jobs_t **self_p)
         free(self);
         *self_p = NULL;
     }
+}
+
+void sched_jobs_show_at(sched_jobs_t *self, dashboard_t *dashboard)
+{
+    self->dashboard = dashboard;
 }
 
 // The line and the code for the call on a file of the run that just failed.
@@ -247,6 +253,12 @@ static hx_err_t run(sched_jobs_t *self, const step_job_t *job)
 {
     if (job->kind == SCHED_JOB_PLAN) {
         return show_plan(self, job);
+    }
+    if (job->kind == SCHED_JOB_PAGE) {
+        if (self->dashboard) {
+            dashboard_show(self->dashboard, job->blob);
+        }
+        return HX_OK;
     }
     if (!self->folder[0]) {
         return HX_OK;

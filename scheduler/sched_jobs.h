@@ -8,6 +8,7 @@
 #define SCHED_JOBS_H
 
 #include "net/step.h"
+#include "scheduler/dashboard.h"
 
 typedef struct sched_jobs sched_jobs_t;
 
@@ -17,6 +18,9 @@ typedef struct sched_jobs sched_jobs_t;
 // holder.
 HX_MUST_USE hx_err_t sched_jobs_open(const char *folder, sched_jobs_t **out, hx_fault_t *fault);
 void sched_jobs_destroy(sched_jobs_t **self);
+
+// Where SCHED_JOB_PAGE goes; borrowed until destroy. Before any job.
+void sched_jobs_show_at(sched_jobs_t *self, dashboard_t *dashboard);
 
 // The node's job function, over sched_jobs_t: see sched_job_kind_t.
 hx_err_t sched_jobs_run(void *self, step_job_t *job, blob_t **result);

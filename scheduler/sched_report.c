@@ -193,6 +193,8 @@ char *sched_status_json(const sched_t *self, hx_time_t now)
     put(status, "lag_mean", report_number(self->lag));
     put(status, "seconds", report_number((double)(now - self->started_at) / 1e9));
     put(status, "seconds_left", report_number(seconds_left(self)));
+    put(status, "commit_age_seconds",
+        report_number(self->commit_at > 0 ? (double)(now - self->commit_at) / 1e9 : NAN));
     put(status, "failures", json_integer(self->failures));
     put(status, "predicted_step_seconds",
         report_number(self->plan.epoch > 0 ? self->plan.step_seconds : NAN));

@@ -47,6 +47,7 @@ void sched_on_progress(sched_t *self, const step_in_t *in, step_out_t *out)
         return;
     }
     self->version = in->msg.version;
+    self->commit_at = in->now;
     self->tokens = in->msg.tokens;
     self->loss = in->msg.loss;
     sched_read_metrics(self, in->blob, in->now);

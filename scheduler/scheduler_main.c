@@ -46,7 +46,10 @@ typedef struct {
     sched_conf_t sched_conf;
     sched_t *sched;
     sched_jobs_t *jobs;
+    dashboard_t *dashboard;  // NULL: none.
 } program_t;
+
+#define PAGE_EVERY HX_SEC(1)
 
 // The names in `launch` are waited for only if the run waits for exactly that many.
 static void expect_nodes(program_t *self)
@@ -156,6 +159,7 @@ static hx_err_t make_conf(program_t *self, hx_fault_t *fault)
                           .plan_json = plan_json,
                           .check = check_plan,
                           .check_self = self,
+                          .page_every = self->dashboard ? PAGE_EVERY : 0,
                           .goal_tokens = conf->train.tokens,
                           .goal_seconds = conf->train.seconds};
     snprintf(out->run, sizeof out->run, "%s", conf->run.name);
@@ -196,6 +200,13 @@ static hx_err_t prepare(program_t *self, hx_fault_t *fault)
 {
     const model_conf_t model_conf = conf_model(self->conf);
     HX_TRY(node_prepare(fault));
+    const char *const at = self->conf->scheduler.dashboard;
+    if (*at && !plan_only) {
+        HX_TRY(dashboard_open(at, &self->dashboard, fault));
+        sched_jobs_show_at(self->jobs, self->dashboard);
+        hx_log_info("the run can be watched at http://%.*s:%u/", (int)(strrchr(at, ':') - at), at,
+                    (unsigned)dashboard_port(self->dashboard));
+    }
     HX_TRY(model_open(&model_conf, &self->model, fault));
     return make_conf(self, fault);
 }
@@ -210,6 +221,7 @@ static int run(const conf_t *conf, sched_jobs_t *jobs)
     } else {
         hx_log_error("%s", fault.text);
     }
+    dashboard_destroy(&self.dashboard);
     sched_destroy(&self.sched);
     model_destroy(&self.model);
     free(self.workers);

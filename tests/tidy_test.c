@@ -56,6 +56,7 @@ static const exception_t IO[] = {
     {"worker/profiler.c", "measures with the clock"},
     {"worker/stage_jobs.c", "jobs of a worker: reads rows of the data"},
     {"scheduler/ctl.c", "asks a running scheduler"},
+    {"scheduler/dashboard.c", "serves a page"},
     {"scheduler/launch.c", "starts processes"},
     {"scheduler/launcher.c", "starts processes"},
     {"scheduler/sched_jobs.c", "jobs of the scheduler: plan, summary, trace"},

@@ -218,6 +218,60 @@ Test(live, status_tells_of_pipelines_and_lags, .timeout = 300)
     run_end(&run);
 }
 
+#ifdef HX_MICROHTTPD
+// What a visitor of the page gets, to be freed; NULL: nobody is there.
+static char *visit(uint16_t port, const char *path)
+{
+    char request[128];
+    char *const text = calloc(1, 1 << 16);
+    const int fd = rough_connect(port);
+    cr_assert(text);
+    const int length = snprintf(request, sizeof request,
+                                "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
+    if (fd < 0 || write(fd, request, (size_t)length) != length) {
+        free(text);
+        return NULL;
+    }
+    size_t used = 0;
+    for (ssize_t got; (got = read(fd, text + used, (1 << 16) - 1 - used)) > 0;) {
+        used += (size_t)got;
+    }
+    close(fd);
+    return text;
+}
+
+Test(live, the_page_shows_the_run, .timeout = 300)
+{
+    run_t run;
+    run_begin(&run, "live-page", &(run_shape_t){.sites = three});
+    const pid_t pid =
+        run_start(&run, "harmony-launch", "launch.log",
+                  (const char *const[]){ENDLESS, APART, "scheduler.dashboard=127.0.0.1:*", NULL});
+    cr_assert(run_reach(&run, 3, PATIENCE), "it trains");
+    char *const log = run_text(&run, "runs/test/log/scheduler.log");
+    const char *const at = log ? strstr(log, "watched at http://127.0.0.1:") : NULL;
+    cr_assert(at, "%s", log ? log : "no log");
+    const uint16_t port = (uint16_t)strtoul(at + strlen("watched at http://127.0.0.1:"), NULL, 10);
+    free(log);
+    bool seen = false;
+    for (const double until = rough_now() + PATIENCE; !seen && rough_now() < until;) {
+        char *const text = visit(port, "/metrics");
+        seen = text && strstr(text, "harmony_pipeline_step_seconds{pipeline=\"3\"}") &&
+               strstr(text, "harmony_lag_commits_count");
+        free(text);
+        rough_nap(0.1);
+    }
+    cr_expect(seen, "metrics of every pipeline");
+    char *const page = visit(port, "/");
+    cr_expect(page && strstr(page, "here/w3"), "%s", page ? page : "no page");
+    free(page);
+    cr_expect_eq(ctl(&run, (const char *const[]){"+stop", NULL}, NULL), 0);
+    cr_assert_eq(run_wait(pid, 30), 130);
+    cr_expect_eq(rough_connect(port), -1, "nobody listens any more");
+    run_end(&run);
+}
+#endif
+
 Test(live, a_checkpoint_on_demand_is_whole_when_its_path_is_printed, .timeout = 300)
 {
     run_t run;
