@@ -4,7 +4,8 @@
 // first seed each learning rate of the grid, with the other seeds the best of them. The learning
 // rate falls to a tenth over the tokens that the mode gets through in that time, so every run ends
 // where a user would end it. Therefore the question "how soon has it the loss of another?" has an
-// answer only for runs that were planned to be shorter: each mode is run for PART of the time, too.
+// answer only for runs that were planned to be shorter: each mode is run for PARTS of the time, too,
+// and straight lines between them tell the rest.
 
 #include "bench/bench_learn.h"
 
@@ -29,8 +30,11 @@
 #define BATCH_SECONDS 1.0  // What all devices together need for a global batch.
 #define WARM_RATIO 0.05    // Of a run's tokens.
 #define FINAL_RATIO 0.1
-#define PART 0.6
+#define MODEL_BYTES 88e3
+#define PARTS_COUNT 4u
 #define LIMIT HX_SEC(100000)
+
+static const double PARTS[PARTS_COUNT] = {0.4, 0.6, 0.8, 1};  // Of the time; the whole one last.
 
 // Devices and lines.
 typedef struct {
@@ -45,18 +49,18 @@ typedef struct {
 
 static const cluster_t CLUSTERS[] = {
     {"a",
-     "speeds 4:4:2:2:1:1, 20 to 60 ms and 12.5 MB/s between nodes, phases of 2 s 4x slow "
-     "every 6 s, 10 % jitter",
+     "speeds 4:4:2:2:1:1; 20 to 60 ms, and 0.25 s for a copy of the model, between nodes; phases "
+     "of 4 s, 4x slow, after 12 s of computing; 10 % jitter",
      {4, 4, 2, 2, 1, 1},
      HX_MS(20),
      HX_MS(60),
-     0.35e6,
+     MODEL_BYTES / 0.25,
      0.1,
      12,
      4,
      4},
     {"b",
-     "equal speeds, 1 ms, phases of 2 s 4x slow every 6 s, 10 % jitter",
+     "equal speeds; 1 ms; phases of 4 s, 4x slow, after 12 s of computing; 10 % jitter",
      {1, 1, 1, 1, 1, 1},
      HX_MS(1),
      HX_MS(1),
@@ -65,7 +69,7 @@ static const cluster_t CLUSTERS[] = {
      12,
      4,
      4},
-    {"c", "equal speeds, 1 ms, no noise", {1, 1, 1, 1, 1, 1}, HX_MS(1), HX_MS(1), 1e9, 0, 0, 0, 1},
+    {"c", "equal speeds; 1 ms; no noise", {1, 1, 1, 1, 1, 1}, HX_MS(1), HX_MS(1), 1e9, 0, 0, 0, 1},
 };
 
 // One run.
@@ -74,13 +78,13 @@ typedef struct {
     sim_point_t *points;
     uint32_t count;
     double rate;
-    double loss;       // At its end.
-    double part_loss;  // At the end of a run of PART of the time.
+    double loss;  // At its end.
 } run_t;
 
 typedef struct {
     const learn_mode_t *mode;
-    run_t runs[SEEDS_MAX];    // With the best rate.
+    run_t runs[SEEDS_MAX];  // With the best rate.
+    double losses[PARTS_COUNT][SEEDS_MAX];
     double tried[RATES_MAX];  // The first seed's loss at its end, by rate.
     double rate;
 } result_t;
@@ -217,7 +221,7 @@ static int run_done(bench_t *self, const learn_mode_t *mode, uint64_t seed, cons
                 (unsigned long long)seed, run->report.broken);
         return EXIT_FAILED;
     }
-    const uint32_t all = self->modes_count * (self->rates_count + 2 * self->seeds - 1);
+    const uint32_t all = self->modes_count * (self->rates_count + PARTS_COUNT * self->seeds - 1);
     const double spent = bench_now() - self->started;
     self->done++;
     fprintf(stderr,
@@ -253,24 +257,35 @@ static int run_rates(bench_t *self, result_t *result)
     return status;
 }
 
+// The best rate with each seed and each part of the time.
+static int run_parts(bench_t *self, result_t *result)
+{
+    int status = EXIT_DONE;
+    for (uint32_t at = 0; at < self->seeds * PARTS_COUNT && status == EXIT_DONE; at++) {
+        const uint32_t seed = at / PARTS_COUNT, part = at % PARTS_COUNT;
+        const bool whole = part + 1 == PARTS_COUNT;
+        run_t *const kept = &result->runs[seed];
+        run_t run = *kept;
+        if (!whole || seed > 0) {
+            run_one(self, result->mode, seed + 1, result->rate, self->seconds * PARTS[part], &run);
+            status = run_done(self, result->mode, seed + 1, &run);
+        }
+        result->losses[part][seed] = loss_of(&run);
+        if (whole) {
+            *kept = run;
+        } else {
+            free(run.points);
+        }
+    }
+    return status;
+}
+
 static int run_mode(bench_t *self, uint32_t index)
 {
     result_t *const result = &self->results[index];
     result->mode = &self->modes[index];
-    int status = run_rates(self, result);
-    for (uint32_t at = 0; at < self->seeds && status == EXIT_DONE; at++) {
-        run_t *const run = &result->runs[at];
-        if (at > 0) {
-            run_one(self, result->mode, at + 1, result->rate, self->seconds, run);
-            status = run_done(self, result->mode, at + 1, run);
-        }
-        run_t part;
-        run_one(self, result->mode, at + 1, result->rate, self->seconds * PART, &part);
-        status = status == EXIT_DONE ? run_done(self, result->mode, at + 1, &part) : status;
-        run->part_loss = loss_of(&part);
-        free(part.points);
-    }
-    return status;
+    const int status = run_rates(self, result);
+    return status == EXIT_DONE ? run_parts(self, result) : status;
 }
 
 // --- what came of it ---
@@ -291,13 +306,45 @@ static over_t over(const double *values, uint32_t count)
     return (over_t){sum / count, (high - low) / 2};
 }
 
-static over_t loss_over(const bench_t *self, const result_t *result, bool part)
+static over_t loss_over(const bench_t *self, const result_t *result, uint32_t part)
 {
-    double values[SEEDS_MAX];
-    for (uint32_t seed = 0; seed < self->seeds; seed++) {
-        values[seed] = part ? result->runs[seed].part_loss : loss_of(&result->runs[seed]);
+    return over(result->losses[part], self->seeds);
+}
+
+static double final_loss(const bench_t *self, const result_t *result)
+{
+    return loss_over(self, result, PARTS_COUNT - 1).mean;
+}
+
+// The part of the time after which a run that was planned for it ends with `target`. Less than the
+// least part counts as that part; infinity: more than the whole.
+static double part_to(const bench_t *self, const result_t *result, double target)
+{
+    for (uint32_t part = 0; part < PARTS_COUNT; part++) {
+        const double loss = loss_over(self, result, part).mean;
+        if (loss > target) {
+            continue;
+        }
+        if (part == 0) {
+            return PARTS[0];
+        }
+        const double before = loss_over(self, result, part - 1).mean;
+        const double way = (before - target) / fmax(before - loss, 1e-12);
+        return PARTS[part - 1] + way * (PARTS[part] - PARTS[part - 1]);
     }
-    return over(values, self->seeds);
+    return INFINITY;
+}
+
+// The best final loss of the others.
+static double best_other(const bench_t *self, const result_t *result)
+{
+    double best = INFINITY;
+    for (uint32_t at = 0; at < self->modes_count; at++) {
+        if (&self->results[at] != result) {
+            best = fmin(best, final_loss(self, &self->results[at]));
+        }
+    }
+    return best;
 }
 
 static json_t *real_or_null(double value)
@@ -307,21 +354,27 @@ static json_t *real_or_null(double value)
 
 static json_t *row_of(const bench_t *self, const result_t *result)
 {
-    const over_t loss = loss_over(self, result, false), part = loss_over(self, result, true);
     const sim_report_t *const report = &result->runs[0].report;
-    json_t *const tried = json_array();
+    const double first = part_to(self, result, final_loss(self, &self->results[0]));
+    json_t *const tried = json_array(), *const parts = json_array();
     for (uint32_t at = 0; at < self->rates_count; at++) {
         json_array_append_new(tried, real_or_null(result->tried[at]));
     }
-    const double contributions = (double)HX_MAX(report->contributions, 1u);
-    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:I}",
-                     "mode", result->mode->name, "cluster", self->cluster->name, "rate",
-                     result->rate, "tried", tried, "loss", real_or_null(loss.mean), "spread",
-                     loss.spread, "part_loss", real_or_null(part.mean), "part_spread", part.spread,
-                     "tokens_per_second", (double)report->tokens / report->training, "idle",
-                     report->idle, "lag_mean", (double)report->lag_sum / contributions, "lag_max",
+    for (uint32_t at = 0; at < PARTS_COUNT; at++) {
+        json_array_append_new(parts,
+                              json_pack("{s:f, s:o}", "seconds", PARTS[at] * self->seconds, "loss",
+                                        real_or_null(loss_over(self, result, at).mean)));
+    }
+    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:I, s:I, s:I, s:I}",
+                     "mode", result->mode->name, "scenario", self->cluster->name, "rate",
+                     result->rate, "tried", tried, "parts", parts, "loss",
+                     real_or_null(final_loss(self, result)), "spread",
+                     loss_over(self, result, PARTS_COUNT - 1).spread, "seconds_to_target",
+                     real_or_null(first * self->seconds), "tokens_per_second",
+                     (double)report->tokens / report->training, "idle", report->idle, "lag_mean",
+                     (double)report->lag_sum / (double)HX_MAX(report->contributions, 1u), "lag_max",
                      (json_int_t)report->lag_max, "commits", (json_int_t)report->commits, "dropped",
-                     (json_int_t)report->dropped);
+                     (json_int_t)report->dropped, "messages", (json_int_t)report->messages);
 }
 
 static void print_rates(const bench_t *self)
@@ -340,24 +393,37 @@ static void print_rates(const bench_t *self)
     }
 }
 
+static void print_row(const bench_t *self, const result_t *result)
+{
+    const sim_report_t *const report = &result->runs[0].report;
+    printf("%-34s  %7g", result->mode->name, result->rate);
+    for (uint32_t part = 0; part < PARTS_COUNT; part++) {
+        printf("  %7.4f", loss_over(self, result, part).mean);
+    }
+    printf("  %6.4f  %5.2f  %5.2f  %8.0f  %5.2f  %4.1f/%3u  %7llu  %7llu\n",
+           loss_over(self, result, PARTS_COUNT - 1).spread,
+           part_to(self, result, final_loss(self, &self->results[0])),
+           part_to(self, result, best_other(self, result)),
+           (double)report->tokens / report->training, report->idle,
+           (double)report->lag_sum / (double)HX_MAX(report->contributions, 1u), report->lag_max,
+           (unsigned long long)report->commits, (unsigned long long)report->dropped);
+}
+
 static void print_table(const bench_t *self)
 {
     printf(
         "cluster %s: %s\n%u workers, %u seeds; global batch %u rows of %u tokens; the rate falls "
-        "to %g of its peak\nloss: after %.0f virtual seconds; part: after %.0f, in runs planned "
-        "for that\n\n%-34s  %7s  %7s  %6s  %7s  %6s  %8s  %5s  %8s  %7s  %7s\n",
+        "to %g of its peak\nloss of runs planned for parts of %.0f virtual seconds; to A: part "
+        "of the time to the final loss of %s, to B: to the best of the others\n\n%-34s  %7s",
         self->cluster->name, self->cluster->what, WORKERS, self->seeds, ROWS, model_of().context,
-        FINAL_RATIO, self->seconds, PART * self->seconds, "mode", "rate", "loss", "+-", "part",
-        "+-", "tokens/s", "idle", "lag", "commits", "dropped");
+        FINAL_RATIO, self->seconds, self->results[0].mode->name, "mode", "rate");
+    for (uint32_t part = 0; part < PARTS_COUNT; part++) {
+        printf("  %7.1f", PARTS[part]);
+    }
+    printf("  %6s  %5s  %5s  %8s  %5s  %8s  %7s  %7s\n", "+-", "to A", "to B", "tokens/s", "idle",
+           "lag", "commits", "dropped");
     for (uint32_t at = 0; at < self->modes_count; at++) {
-        const result_t *const result = &self->results[at];
-        const sim_report_t *const report = &result->runs[0].report;
-        const over_t loss = loss_over(self, result, false), part = loss_over(self, result, true);
-        printf("%-34s  %7g  %7.4f  %6.4f  %7.4f  %6.4f  %8.0f  %5.2f  %4.1f/%3u  %7llu  %7llu\n",
-               result->mode->name, result->rate, loss.mean, loss.spread, part.mean, part.spread,
-               (double)report->tokens / report->training, report->idle,
-               (double)report->lag_sum / (double)HX_MAX(report->contributions, 1u), report->lag_max,
-               (unsigned long long)report->commits, (unsigned long long)report->dropped);
+        print_row(self, &self->results[at]);
     }
     print_rates(self);
 }
@@ -421,8 +487,9 @@ static int report(const bench_t *self)
         for (uint32_t at = 0; at < self->modes_count; at++) {
             json_array_append_new(rows, row_of(self, &self->results[at]));
         }
-        bench_print_json(json_pack("{s:s, s:f, s:I, s:o}", "cluster", self->cluster->name,
-                                   "seconds", self->seconds, "seeds", (json_int_t)self->seeds,
+        bench_print_json(json_pack("{s:s, s:s, s:f, s:I, s:[], s:o}", "cluster",
+                                   self->cluster->name, "what", self->cluster->what, "seconds",
+                                   self->seconds, "seeds", (json_int_t)self->seeds, "broken",
                                    "rows", rows));
     } else {
         print_table(self);
@@ -461,7 +528,7 @@ static hx_err_t prepare(bench_t *self, hx_fault_t *fault)
     if (self->seeds > SEEDS_MAX) {
         return hx_fault(fault, HX_E_ARG, "--seeds: with --learn at most %u", SEEDS_MAX);
     }
-    HX_TRY(parse_rates(self, args->rates ? args->rates : "0.002,0.004,0.008", fault));
+    HX_TRY(parse_rates(self, args->rates ? args->rates : "0.003,0.006,0.012", fault));
     HX_TRY(
         learn_modes_parse(args->modes ? args->modes : "bsp,ksync,ssp,asp,softsync,eager,wsp,ssaw",
                           ROWS, model_of().context, self->modes, &self->modes_count, fault));
@@ -481,7 +548,7 @@ int bench_learn(const bench_learn_args_t *args)
     hx_fault_t fault = {{0}};
     *self = (bench_t){.args = args,
                       .seeds = args->seeds > 0 ? args->seeds : 3,
-                      .seconds = args->seconds > 0 ? args->seconds : 100};
+                      .seconds = args->seconds > 0 ? args->seconds : 600};
     int status = EXIT_USAGE;
     if (prepare(self, &fault) == HX_OK) {
         status = EXIT_DONE;
