@@ -4,7 +4,7 @@
 // first seed each learning rate of the grid, with the other seeds the best of them. The learning
 // rate falls to a tenth over the tokens that the mode gets through in that time, so every run ends
 // where a user would end it. Therefore the question "how soon has it the loss of another?" has an
-// answer only for runs that were planned to be shorter: each mode is run for PARTS of the time, too,
+// answer only for runs that were planned to be shorter: each mode runs for PARTS of the time, too,
 // and straight lines between them tell the rest.
 
 #include "bench/bench_learn.h"
