@@ -26,15 +26,18 @@ static bool near(double value, double wanted)
 }
 
 // u_i of one member.
-static double mass(const commit_laws_t *laws, const round_member_t *member)
+static double mass(const commit_laws_t *laws, const record_t *record, uint32_t at)
 {
-    return (double)member->tokens * ssaw_lambda(laws->ssaw, member->lag);
+    const round_member_t *const member = &record->members[at];
+    const double phi = laws->phi ? laws->phi[at] : 1;
+    return (double)member->tokens * ssaw_lambda(laws->ssaw, member->lag) * phi;
 }
 
-static bool weight_holds(const commit_laws_t *laws, const round_member_t *member, double sum,
+static bool weight_holds(const commit_laws_t *laws, const record_t *record, uint32_t at, double sum,
                          char *text, size_t size)
 {
-    const double weight = sum > 0 ? mass(laws, member) / sum : 0;
+    const round_member_t *const member = &record->members[at];
+    const double weight = sum > 0 ? mass(laws, record, at) / sum : 0;
     if (!near(member->weight, weight) || (member->tokens > 0 && !(member->weight > 0))) {
         return broken(text, size, "weight %.12g, not %.12g", member->weight, weight);
     }
@@ -64,7 +67,7 @@ static bool members_hold(const commit_laws_t *laws, const record_t *record, doub
     double weights = 0;
     for (uint32_t at = 0; at < record->members_count; at++) {
         weights += record->members[at].weight;
-        if (!weight_holds(laws, &record->members[at], sum, text, size)) {
+        if (!weight_holds(laws, record, at, sum, text, size)) {
             return false;
         }
     }
@@ -162,7 +165,7 @@ bool commit_laws_hold(const commit_laws_t *laws, const record_t *before, const r
     uint64_t rows = 0;
     uint64_t tokens = 0;
     for (uint32_t at = 0; at < record->members_count; at++) {
-        sum += mass(laws, &record->members[at]);
+        sum += mass(laws, record, at);
         rows += record->members[at].rows;
         tokens += record->members[at].tokens;
     }

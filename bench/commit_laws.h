@@ -13,8 +13,9 @@
 typedef struct {
     const ssaw_conf_t *ssaw;  // Borrowed, as is the schedule.
     const optim_schedule_t *schedule;
-    double clip;       // Of the global norm; 0: none.
-    uint32_t context;  // Tokens of a row.
+    double clip;        // Of the global norm; 0: none.
+    uint32_t context;   // Tokens of a row.
+    const double *phi;  // Factors of agreement, by member; NULL: all are 1.
 } commit_laws_t;
 
 // Whether `record` is what the rules make of its members when it follows `before` (clear where

@@ -453,8 +453,10 @@ hx_err_t conf_check(const conf_t *conf, hx_fault_t *fault)
             conf, "train.tokens", fault,
             "the run has no goal: give train.tokens, train.seconds or train.target_loss");
     }
-    if (conf->sync.agreement > 0) {
-        return conf_refuse(conf, "sync.agreement", fault, "known, but not in this version: use 0");
+    const bool still = conf->train.optimizer == CONF_OPTIMIZER_SGD && conf->train.momentum == 0;
+    if (conf->sync.agreement > 0 && still) {
+        return conf_refuse(conf, "sync.agreement", fault,
+                           "there is no momentum to agree with: set train.momentum, or use 0");
     }
     HX_TRY(check_local(conf, fault));
     const uint32_t known = conf->plan.cuts_count > 0 ? conf->plan.cuts_count : conf->plan.pipelines;

@@ -140,7 +140,7 @@ static const conf_key_t KEYS[] = {
     KEY(sync.weighting, CHOICE, "poly", "", 0, 0, WEIGHTINGS, A | L, MODE,
         "how a contribution's weight falls with its lag"),
     REAL(sync.alpha, "0.5", 0, 10, A | L, "how fast it falls"),
-    REAL(sync.agreement, "0", 0, 1, A,
+    REAL(sync.agreement, "0", 0, 1, A | L,
         "lowest factor for a late gradient that points elsewhere; 0: off"),
     KEY(sync.lookahead, REAL, "auto", "", 0, 16, LOOKAHEADS, A, NULL,
         "how many of the last steps weights are sent ahead, for gradients that will be late"),

@@ -39,6 +39,9 @@ typedef struct {
     uint32_t members_count;
     uint64_t *closed;  // Attempts at or above the floor that are closed.
     uint32_t closed_count;
+    // The vote is to tell, behind the squares, how each member agrees with the momentum: the square
+    // of the momentum, then for each member its product with it and its own square.
+    bool agreement;
 } prepare_t;
 
 typedef struct {

@@ -84,9 +84,10 @@ blob_t *payload_prepare_encode(const prepare_t *prepare)
 {
     HX_ASSERT(prepare->closed_count <= PAYLOAD_CLOSED_MAX);
     pack_out_t out = pack_growing(256);
-    pack_array(&out, 2);
+    pack_array(&out, 3);
     pack_members(&out, prepare->members, prepare->members_count);
     pack_numbers(&out, prepare->closed, prepare->closed_count);
+    pack_bool(&out, prepare->agreement);
     return payload_finish(&out);
 }
 
@@ -95,9 +96,10 @@ hx_err_t payload_prepare_decode(const blob_t *blob, prepare_t *out)
     pack_in_t in;
     HX_TRY(payload_begin(blob, &in));
     prepare_t prepare = {0};
-    unpack_exactly(&in, 2);
+    unpack_exactly(&in, 3);
     prepare.members = unpack_members(&in, &prepare.members_count);
     prepare.closed = unpack_numbers(&in, PAYLOAD_CLOSED_MAX, &prepare.closed_count);
+    prepare.agreement = unpack_bool(&in);
     if (!unpack_done(&in)) {
         prepare_destroy(&prepare);
         return HX_E_FORMAT;

@@ -7,6 +7,7 @@
 //   lead_pin.c     what needs one version to stay: evaluations and checkpoints
 //   lead_report.c  lines of metrics and totals
 //   lead_live.c    orders of users: settings, checkpoints, nodes that are to leave
+//   lead_agree.c   late gradients that point elsewhere: the factor phi
 //   lead_auto.c    automatic quorum and staleness; forced waits
 //   lead_status.c  how every pipeline does, for `harmony-ctl status`
 
@@ -109,6 +110,8 @@ typedef struct {
     record_t record;  // Once decided.
     double kappa;
     double *squares;  // By block.
+    double *agreed;   // By shard: what it told of agreement; NULL: nobody was asked.
+    double *phi;      // By member: factors of agreement; NULL: all are 1.
     uint32_t bad_votes;
     hx_time_t closed_at;
     hx_time_t resend_at;
@@ -381,6 +384,21 @@ void lead_live_saved(lead_t *self, uint64_t version, const char *why, step_out_t
 void lead_live_end(lead_t *self, step_out_t *out);
 // The bound became smaller: what could only commit beyond it is closed.
 void lead_live_bound(lead_t *self, hx_time_t now, step_out_t *out);
+
+// Factors of the weights, and weights, of the round's members; then PREPARE as it should be.
+void lead_round_weigh(lead_t *self);
+// PREPARE goes out as a new question.
+void lead_round_ask(lead_t *self, hx_time_t now, step_out_t *out);
+
+// lead_agree.c
+// Are the shards to be asked how the members agree with the momentum?
+bool lead_agree_wanted(const lead_t *self);
+// How many doubles a vote has for that, behind the squares; and takes them. False: they are no
+// numbers of that kind.
+uint32_t lead_agree_count(const lead_t *self);
+bool lead_agree_take(lead_t *self, uint32_t shard, const double *values);
+// All have told. True if some weight is another one now, and the shards were asked anew.
+bool lead_agree_again(lead_t *self, hx_time_t now, step_out_t *out);
 
 // lead_auto.c
 // After every question whether the round may close.

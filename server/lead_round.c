@@ -69,6 +69,7 @@ static double frequency_of(const lead_t *self, uint32_t pipeline)
 // Weights and factors of the members; returns kappa.
 static double weigh(lead_t *self, prepare_t *prepare)
 {
+    const double *const phi = self->round.phi;
     double weights[LEAD_LEASES_MAX];
     for (uint32_t at = 0; at < prepare->members_count; at++) {
         const round_member_t *const member = &prepare->members[at];
@@ -77,7 +78,7 @@ static double weigh(lead_t *self, prepare_t *prepare)
             .rows = member->rows,
             .tokens = member->tokens,
             .oldest = self->version - member->lag,
-            .agreement = 1,
+            .agreement = phi ? phi[at] : 1,
             .frequency = frequency_of(self, member->pipeline),
         };
     }
@@ -127,25 +128,38 @@ static void await_shards(lead_t *self, hx_time_t now)
     self->round.word_at = now + LEAD_WORD_EVERY;
 }
 
+void lead_round_weigh(lead_t *self)
+{
+    lead_round_t *const round = &self->round;
+    round->kappa = weigh(self, &round->prepare);
+    blob_release(&round->payload);
+    round->payload = payload_prepare_encode(&round->prepare);
+}
+
+void lead_round_ask(lead_t *self, hx_time_t now, step_out_t *out)
+{
+    self->round.number++;
+    await_shards(self, now);
+    send_prepare(self, false, out);
+}
+
 static void close_round(lead_t *self, hx_time_t now, step_out_t *out)
 {
     lead_round_t *const round = &self->round;
     take_members(self, &round->prepare);
-    round->kappa = weigh(self, &round->prepare);
+    round->prepare.agreement = lead_agree_wanted(self);
     prune_closed(self, lead_floor(self, false));
     round->prepare.closed_count = self->closed_count;
     round->prepare.closed = hx_new(HX_MAX(self->closed_count, 1u), sizeof *round->prepare.closed);
     memcpy(round->prepare.closed, self->closed, self->closed_count * sizeof *self->closed);
-    round->payload = payload_prepare_encode(&round->prepare);
     round->squares = hx_new(self->blocks.count, sizeof *round->squares);
     round->state = ROUND_VOTING;
-    round->number++;
     round->bad_votes = 0;
     round->closed_at = now;
-    await_shards(self, now);
+    lead_round_weigh(self);
     step_note(out, STEP_DEBUG, "round %" PRIu64 " closes with %" PRIu32 " contributions",
               self->version + 1, round->prepare.members_count);
-    send_prepare(self, false, out);
+    lead_round_ask(self, now, out);
 }
 
 bool lead_round_try(lead_t *self, hx_time_t now, step_out_t *out)
@@ -179,6 +193,8 @@ void lead_round_clear(lead_t *self)
     record_destroy(&round->record);
     blob_release(&round->payload);
     free(round->squares);
+    free(round->agreed);
+    free(round->phi);
     *round = (lead_round_t){.number = round->number};
 }
 
@@ -211,7 +227,7 @@ static void bad_vote(lead_t *self, const step_in_t *in, step_out_t *out, const c
 // Writes the shard's squares to where its blocks are. False if they make no sense.
 static bool take_squares(lead_t *self, uint32_t shard, const double *values, uint32_t count)
 {
-    if (count != self->shards[shard].blocks_count) {
+    if (count != self->shards[shard].blocks_count + lead_agree_count(self)) {
         return false;
     }
     uint32_t next = 0;
@@ -224,7 +240,7 @@ static bool take_squares(lead_t *self, uint32_t shard, const double *values, uin
         }
         self->round.squares[at] = values[next++];
     }
-    return true;
+    return lead_agree_take(self, shard, values + next);
 }
 
 static lease_t *in_round(lead_t *self, uint64_t attempt)
@@ -385,7 +401,7 @@ static void on_yes(lead_t *self, lead_shard_t *shard, const step_in_t *in, step_
         return;
     }
     shard->answered = true;
-    if (all_answered(self)) {
+    if (all_answered(self) && !lead_agree_again(self, in->now, out)) {
         decide(self, in->now, out);
     }
 }

@@ -355,6 +355,41 @@ hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *members, uint32_t 
     return HX_OK;
 }
 
+static double dot(const float *a, const float *b, uint64_t count)
+{
+    double sum = 0;
+    for (uint64_t at = 0; at < count; at++) {
+        sum += (double)a[at] * b[at];
+    }
+    return sum;
+}
+
+hx_err_t ps_store_agree(ps_store_t *self, const round_member_t *members, uint32_t members_count,
+                        double *out)
+{
+    memset(out, 0, (1 + 2 * (size_t)members_count) * sizeof *out);
+    for (uint32_t block = 0; block < self->conf.blocks->count; block++) {
+        const ps_slot_t *const slot = self->entries[block].slot;
+        if (!slot || self->arrays < 2) {
+            continue;
+        }
+        if (!all_held(self, block, members, members_count)) {
+            return HX_E_ARG;
+        }
+        const uint64_t count = block_of(self, block)->count;
+        const float *const momentum = ps_slot_array(slot, 1);
+        out[0] += dot(momentum, momentum, count);
+        for (uint32_t member = 0; member < members_count; member++) {
+            const round_member_t alone = {.attempt = members[member].attempt, .factor = 1};
+            const float *gradient = NULL;
+            HX_TRY(sum_block(self, block, &alone, 1, &gradient));
+            out[1 + 2 * member] += dot(gradient, momentum, count);
+            out[2 + 2 * member] += dot(gradient, gradient, count);
+        }
+    }
+    return HX_OK;
+}
+
 // --- steps ---
 
 // What the runs of one block need to know.

@@ -56,6 +56,11 @@ uint32_t ps_store_attempts(const ps_store_t *self);  // Held, wholly or in part.
 // HX_E_NONFINITE: G is not finite.
 HX_MUST_USE hx_err_t ps_store_sum(ps_store_t *self, const round_member_t *members,
                                   uint32_t members_count, double *squares);
+// How each member agrees with the optimizer's momentum m, over all blocks here: writes the square
+// of m, then for each member g . m and the square of g (1 + 2 members_count doubles), g being the
+// sum of its parts. Without momentum m is 0. HX_E_ARG: a part is missing.
+HX_MUST_USE hx_err_t ps_store_agree(ps_store_t *self, const round_member_t *members,
+                                    uint32_t members_count, double *out);
 uint32_t ps_store_count(const ps_store_t *self);  // Blocks that have a value.
 uint64_t ps_store_bytes(const ps_store_t *self);  // Of all slots ever needed at once.
 

@@ -10,7 +10,6 @@ struct shard_jobs {
     blocks_t blocks;
     hx_backend_t *backend;
     ps_store_t *store;
-    double *squares;
     blob_t *record_blob;  // Of the commit that is being applied, NULL if none is;
     record_t record;      // what it says.
 };
@@ -27,7 +26,6 @@ shard_jobs_t *shard_jobs_new(const shard_jobs_conf_t *conf)
         .optim = conf->optim,
         .seed = conf->seed,
     });
-    self->squares = hx_new(self->blocks.count, sizeof *self->squares);
     return self;
 }
 
@@ -48,7 +46,6 @@ void shard_jobs_destroy(shard_jobs_t **self_p)
     ps_store_destroy(&self->store);
     hx_backend_destroy(&self->backend);
     blocks_destroy(&self->blocks);
-    free(self->squares);
     free(self);
     *self_p = NULL;
 }
@@ -66,12 +63,18 @@ static hx_err_t sum(shard_jobs_t *self, const step_job_t *job, blob_t **result_p
 {
     prepare_t prepare = {0};
     HX_TRY(payload_prepare_decode(job->blob, &prepare));
-    const hx_err_t err =
-        ps_store_sum(self->store, prepare.members, prepare.members_count, self->squares);
+    const uint32_t blocks = ps_store_count(self->store);
+    const uint32_t more = prepare.agreement ? 1 + 2 * prepare.members_count : 0;
+    double *const values = hx_new((size_t)blocks + more, sizeof *values);
+    hx_err_t err = ps_store_sum(self->store, prepare.members, prepare.members_count, values);
+    if (err == HX_OK && prepare.agreement) {
+        err = ps_store_agree(self->store, prepare.members, prepare.members_count, values + blocks);
+    }
     prepare_destroy(&prepare);
     if (err == HX_OK) {
-        *result_p = payload_doubles_encode(self->squares, ps_store_count(self->store));
+        *result_p = payload_doubles_encode(values, blocks + more);
     }
+    free(values);
     return err;
 }
 

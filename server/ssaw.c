@@ -91,6 +91,7 @@ ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t 
         .staleness = staleness_auto ? SSAW_AUTO_START : sync->lag_max,
         .staleness_auto = staleness_auto,
         .frequency = sync->frequency,
+        .agreement = sync->agreement,
         .gate = sync->gate,
         .cancel_late = sync->cancel_late,
         .grace = sync->grace,
@@ -363,6 +364,11 @@ double ssaw_lookahead(const ssaw_conf_t *conf, double before, double lag)
         return conf->lookahead;
     }
     return fmin(before + LOOKAHEAD_GAIN * (lag - before), SSAW_LOOKAHEAD_MAX);
+}
+
+double ssaw_agreement(const ssaw_conf_t *conf, uint32_t lag, double cosine)
+{
+    return lag == 0 || !isfinite(cosine) ? 1 : fmin(fmax((1 + cosine) / 2, conf->agreement), 1);
 }
 
 double ssaw_step_scale(const ssaw_conf_t *conf, double kappa)

@@ -42,6 +42,7 @@ typedef struct {
     double mass_exponent;  // p: the step size grows with the round's mass to this power.
     double kappa_max;      // Largest mass that counts.
     double lookahead;      // As ssaw_lookahead takes it; SSAW_LOOKAHEAD_AUTO: by measured lags.
+    double agreement;      // phi_min: the least factor of agreement; 0: off.
     bool frequency;        // Weights in proportion to computing time, besides lag.
     // `quorum_rows` and `staleness` follow ssaw_quorum and ssaw_observe, and are what these said
     // last.
@@ -128,6 +129,10 @@ double ssaw_weigh(const ssaw_conf_t *conf, const ssaw_view_t *view, double *weig
 // SSAW_LOOKAHEAD_AUTO a moving mean of lags, at most SSAW_LOOKAHEAD_MAX: `before` is the commit's
 // before, `lag` the mean of this round's tokens. Without lags it is 0, and changes no bit.
 double ssaw_lookahead(const ssaw_conf_t *conf, double before, double lag);
+// phi of a late contribution whose gradient has this cosine with the momentum; 1 without lag.
+//
+//     clip((1 + cos) / 2, phi_min, 1)
+double ssaw_agreement(const ssaw_conf_t *conf, uint32_t lag, double cosine);
 // What the step size is multiplied by: kappa^p.
 double ssaw_step_scale(const ssaw_conf_t *conf, double kappa);
 

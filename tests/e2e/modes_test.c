@@ -58,6 +58,28 @@ Test(modes, with_a_bound_no_lag_is_above_it, .timeout = 300)
     trains("ssaw", "sync.staleness=2", 2);
 }
 
+// Whatever moves by itself, or is weighed twice, trains on every row once.
+Test(modes, automatic_values_and_agreement_train, .timeout = 300)
+{
+    run_t run;
+    double losses[512];
+    run_begin(&run, "auto", &(run_shape_t){.sites = unequal});
+    cr_assert_eq(
+        run_launch(&run,
+                   (const char *[]){"sync.mode=ssaw", "plan.stages=here/fast:2;here/slow:2",
+                                    "sync.quorum=auto", "sync.staleness=auto", "sync.frequency=1",
+                                    "sync.agreement=0.2", NULL},
+                   120),
+        0);
+    const uint32_t commits = run_losses(&run, losses, 512);
+    cr_assert_gt(commits, 10);
+    cr_expect_lt(losses[commits - 1], losses[0] - 0.5, "it learns: %.3f, then %.3f", losses[0],
+                 losses[commits - 1]);
+    cr_expect_eq(rough_summary(&run, "tokens"), ROWS * 32);
+    cr_expect_leq(rough_summary(&run, "lag_max"), 16);
+    run_end(&run);
+}
+
 Test(modes, without_a_bound_all_is_used, .timeout = 300)
 {
     trains("asp", NULL, 480);

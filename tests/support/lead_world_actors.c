@@ -14,6 +14,11 @@ double lead_world_square(uint32_t block, uint64_t round)
     return (round % 2 == 0 ? 1e-4 : 1) / (3.0 + block);
 }
 
+double lead_world_cosine(uint64_t attempt)
+{
+    return (double)(attempt * 7 % 21) / 10 - 1;
+}
+
 static void vote(lead_world_t *self, uint32_t shard, const wire_msg_t *prepare, const blob_t *blob)
 {
     prepare_t members = {0};
@@ -37,14 +42,20 @@ static void vote(lead_world_t *self, uint32_t shard, const wire_msg_t *prepare, 
         refused = members.members[hx_rng_below(&self->rng, members.members_count)].attempt;
     }
     own->round = prepare->round;
-    prepare_destroy(&members);
-    double squares[4096];
+    double squares[8192];
     uint32_t count = 0;
     for (uint32_t at = 0; at < self->blocks.count; at++) {
         if (self->plan.group_shard[self->blocks.blocks[at].group] == shard) {
             squares[count++] = lead_world_square(at, prepare->round);
         }
     }
+    for (uint32_t at = 0; members.agreement && at < members.members_count; at++) {
+        squares[count] = 4;  // |m|^2 = 4, |g|^2 = 9 on every shard.
+        squares[count + 1 + 2 * at] = 6 * lead_world_cosine(members.members[at].attempt);
+        squares[count + 2 + 2 * at] = 9;
+    }
+    count += members.agreement ? 1 + 2 * members.members_count : 0;
+    prepare_destroy(&members);
     blob_t *answer = refused != 0 ? payload_attempts_encode(&refused, 1)
                                   : payload_doubles_encode(squares, count);
     const wire_msg_t msg = {.kind = WIRE_VOTE,

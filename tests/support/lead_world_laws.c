@@ -192,7 +192,14 @@ void lead_world_check_record(lead_world_t *self, const record_t *record)
     const bool fixed = !self->conf.live && !view.ssaw.quorum_auto && !view.ssaw.staleness_auto;
     optim_schedule_t schedule = WORLD_SCHEDULE;
     schedule.lr = self->conf.live ? view.lr : schedule.lr;
-    const commit_laws_t laws = {.ssaw = fixed ? &self->conf.ssaw : &view.ssaw,
+    double phi[PAYLOAD_MEMBERS_MAX];
+    for (uint32_t at = 0; at < record->members_count; at++) {
+        const double cosine = lead_world_cosine(record->members[at].attempt);
+        phi[at] =
+            record->members[at].lag == 0 ? 1 : fmin(fmax((1 + cosine) / 2, view.ssaw.agreement), 1);
+    }
+    const commit_laws_t laws = {.phi = view.ssaw.agreement > 0 ? phi : NULL,
+                                .ssaw = fixed ? &self->conf.ssaw : &view.ssaw,
                                 .schedule = &schedule,
                                 .clip = WORLD_CLIP,
                                 .context = WORLD_CONTEXT};

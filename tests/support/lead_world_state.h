@@ -107,6 +107,8 @@ void lead_world_die(lead_world_t *self, uint32_t worker);
 bool lead_world_hung(const lead_world_t *self, uint32_t pipeline);
 // What the shard of a block votes in a round: its sum of squares. Every other round is clipped.
 double lead_world_square(uint32_t block, uint64_t round);
+// The cosine of that contribution with the momentum, as shards tell it: -1 to 1.
+double lead_world_cosine(uint64_t attempt);
 
 // lead_world_plan.c
 void lead_world_plan(lead_world_t *self);

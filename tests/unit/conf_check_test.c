@@ -213,7 +213,8 @@ Test(conf_check, contradictions_are_refused_with_both_values)
     refuse("run\n    request_timeout = 20\n", NULL, SETS("run.dead_after = 15"));
     refuse("run\n    dead_after = 30\n", NULL, SETS("t.conf:2", "run.lease_min = 20"));
     refuse("sync\n    local_steps = 4\n", NULL, SETS("sync.mode = local"));
-    refuse("sync\n    agreement = 0.5\n", NULL, SETS("t.conf:2", "not in this version"));
+    refuse("sync\n    agreement = 0.5\n", SETS("train.optimizer=sgd", "train.momentum=0"),
+           SETS("t.conf:2", "no momentum"));
     refuse("server\n    replicas = 2\n", NULL, SETS("not in this version"));
     refuse("security\n    curve = 1\n", NULL, SETS("later version"));
 }

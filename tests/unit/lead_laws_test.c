@@ -106,6 +106,26 @@ Test(lead_laws, laws_hold_with_automatic_values)
     }
 }
 
+// Late contributions that point elsewhere count less, in worlds with lost and refused votes too.
+Test(lead_laws, laws_hold_with_agreement)
+{
+    const uint64_t first = seed_of("lead_laws");
+    uint64_t late = 0;
+    for (uint64_t seed = first; seed < first + 120; seed++) {
+        lead_world_conf_t conf = random_world(seed, CONF_MODE_SSAW);
+        conf.ssaw.agreement = 0.1;
+        conf.loss = 0.1;
+        conf.repeat = 0.2;
+        conf.refuse = seed % 4 == 0 ? 0.02 : 0;
+        lead_world_t *world = lead_world_new(&conf);
+        const lead_world_report_t *const report = lead_world_run(world, LIMIT);
+        holds(report, &conf, "agreement");
+        late += report->lag_max > 0;
+        lead_world_destroy(&world);
+    }
+    cr_assert_gt(late, 20, "else nothing was tried");
+}
+
 Test(lead_laws, laws_hold_in_bsp)
 {
     try_mode(CONF_MODE_BSP, "bsp");

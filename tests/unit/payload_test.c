@@ -122,7 +122,7 @@ static blob_t *sample(of_t of)
     plan_t plan = small_plan();
     record_t record = small_record();
     const profile_t profile = {4, {1, 2}, {3, 4}, {5, 6}, UINT64_C(1) << 34, 8, 1.5};
-    const prepare_t prepare = {record.members, 1, (uint64_t[]){7, 9}, 2};
+    const prepare_t prepare = {record.members, 1, (uint64_t[]){7, 9}, 2, true};
     switch (of) {
     case OF_PLAN:
         blob = payload_plan_encode(&plan);

@@ -712,3 +712,59 @@ Test(ps_store, memory_that_ends_is_an_error_of_that_call)
     cr_assert_eq(ps_store_apply(store, &record), HX_E_NOMEM, "there is no spare slot");
     ps_store_destroy(&store);
 }
+
+// Products and squares with the momentum, by their definition, over parts and blocks.
+Test(ps_store, agreement_is_products_with_the_momentum)
+{
+    ps_store_t *store = open_whole();
+    commit(store, 1, false);  // So that there is some.
+    hold_round(store, 2, 0, 1, false);
+    round_member_t members[MEMBERS];
+    const record_t record = record_of(2, members);
+    double told[1 + 2 * MEMBERS];
+    cr_assert_eq(ps_store_agree(store, record.members, record.members_count, told), HX_OK);
+    double momentum = 0;
+    for (uint32_t block = 0; block < blocks.count; block++) {
+        blob_t *m = NULL;
+        cr_assert_eq(ps_store_read(store, block, 1, true, 1, &m), HX_OK);
+        const float *const values = blob_data(m);
+        for (uint64_t at = 0; at < blocks.blocks[block].count; at++) {
+            momentum += (double)values[at] * values[at];
+        }
+        blob_release(&m);
+    }
+    cr_assert_gt(momentum, 0);
+    cr_assert_float_eq(told[0], momentum, 1e-12 * momentum);
+    for (uint32_t member = 0; member < record.members_count; member++) {
+        const double cosine = told[1 + 2 * member] / sqrt(told[0] * told[2 + 2 * member]);
+        cr_assert_gt(told[2 + 2 * member], 0);
+        cr_assert(cosine >= -1 && cosine <= 1, "%g", cosine);
+    }
+    ps_store_destroy(&store);
+}
+
+// A gradient that is the momentum itself, up to a factor, agrees with it wholly.
+Test(ps_store, the_momentum_agrees_with_itself)
+{
+    ps_store_t *store = open_whole();
+    commit(store, 1, false);
+    for (uint32_t block = 0; block < blocks.count; block++) {
+        blob_t *m = NULL;
+        bool finite = false;
+        cr_assert_eq(ps_store_read(store, block, 1, true, 1, &m), HX_OK);
+        blob_t *g = blob_copy(blob_data(m), blob_size(m));
+        for (uint64_t at = 0; at < blocks.blocks[block].count; at++) {
+            ((float *)blob_edit(g))[at] *= -2;
+        }
+        cr_assert_eq(ps_store_hold(store, 900, block, 0, 1, XXH3_64bits(blob_data(g), blob_size(g)),
+                                   g, &finite),
+                     HX_OK);
+        blob_release(&g);
+        blob_release(&m);
+    }
+    const round_member_t member = {.attempt = 900, .factor = 1};
+    double told[3];
+    cr_assert_eq(ps_store_agree(store, &member, 1, told), HX_OK);
+    cr_assert_float_eq(told[1] / sqrt(told[0] * told[2]), -1, 1e-12);
+    ps_store_destroy(&store);
+}

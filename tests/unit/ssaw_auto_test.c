@@ -163,6 +163,17 @@ Test(ssaw_auto, both_come_from_the_configuration)
     conf_destroy(&conf);
 }
 
+Test(ssaw_auto, agreement_is_clipped_and_only_for_the_late)
+{
+    ssaw_conf_t conf = auto_conf(16);
+    conf.agreement = 0.25;
+    cr_assert_eq(ssaw_agreement(&conf, 0, -1), 1);
+    cr_assert_eq(ssaw_agreement(&conf, 1, 1), 1);
+    cr_assert_eq(ssaw_agreement(&conf, 1, 0), 0.5);
+    cr_assert_eq(ssaw_agreement(&conf, 3, -1), 0.25);
+    cr_assert_eq(ssaw_agreement(&conf, 3, -0.25), 0.375);
+}
+
 Test(ssaw_auto, frequency_makes_up_for_speed)
 {
     ssaw_conf_t conf = auto_conf(16);
