@@ -1,10 +1,11 @@
 // planner - who joins which pipeline, with which layers and how many rows; which server keeps what.
 //
-// Pure and deterministic: the same input gives the same plan on every machine. The rule of this
-// version is simple: a few ways to group the workers are tried (one pipeline a site, one a worker,
-// all in one, and for each number of pipelines a balanced grouping inside sites), each is cut by
-// partition.h and timed by price.h, and the fastest wins. Slow pipelines are left out where that
-// helps.
+// Pure and deterministic: the same input gives the same plan on every machine. Ways to group the
+// workers are tried (one pipeline a site, one a worker, all in one, and for each number of
+// pipelines a balanced grouping inside sites; of few workers every grouping), each is cut by
+// partition.h (of few workers in every order and with every cut) and timed by price.h. The fastest
+// is then improved by moves of single workers and exchanges of two. Slow pipelines and workers are
+// left out where that helps.
 //
 // Cuts by hand (`plan.stages`) skip the search and go through the same checks. Their text,
 // pipelines separated by ';' and stages by ',':
@@ -23,7 +24,12 @@
 
 #define PLANNER_AUTO 0u
 
-typedef enum { PLANNER_PATCHPIPE, PLANNER_UNIFORM, PLANNER_SINGLE } planner_method_t;
+typedef enum {
+    PLANNER_PATCHPIPE,
+    PLANNER_UNIFORM,
+    PLANNER_SINGLE,
+    PLANNER_EXHAUSTIVE
+} planner_method_t;
 
 // What the configuration says. Texts are borrowed until the planner has returned.
 typedef struct {
@@ -63,7 +69,7 @@ HX_MUST_USE hx_err_t planner_solve(const planner_in_t *in, plan_t *out, hx_fault
 // it.
 void planner_price(const planner_in_t *in, plan_t *plan);
 
-// "patchpipe", "uniform", "single".
+// "patchpipe", "uniform", "single", "exhaustive".
 const char *planner_method_name(planner_method_t method);
 
 #endif

@@ -8,7 +8,8 @@
 
 #include "scheduler/partition.h"
 
-#define PERMUTED_MAX 5u  // Workers of which every order is tried.
+#define PERMUTED_MAX 5u        // Workers of which every order is tried,
+#define EVERY_WAYS_MAX 5000.0  // and with each every cut, if there are no more.
 
 #define EVERY_STAGES 12u  // Above, numbers of stages are tried in growing steps.
 
@@ -19,17 +20,19 @@ typedef struct {
     draft_stage_t *best;
     uint32_t best_count;
     double best_period;
-} search_t;
+} chooser_t;
 
-static void try_cut(search_t *self, const uint32_t *order, const partition_stage_t *cut,
-                    uint32_t stages_count)
+static chooser_t chooser_of(const field_t *field, uint32_t rows, draft_stage_t *out)
 {
-    draft_stage_t *const stages = hx_new(stages_count, sizeof *stages);
-    for (uint32_t at = 0; at < stages_count; at++) {
-        stages[at] = (draft_stage_t){.worker = order[cut[at].device],
-                                     .layer_first = cut[at].layer_first,
-                                     .layer_end = cut[at].layer_end};
-    }
+    return (chooser_t){.field = field,
+                       .rows = rows,
+                       .micros = (rows - 1) / field->conf->microbatch + 1,
+                       .best = out,
+                       .best_period = INFINITY};
+}
+
+static void try_stages(chooser_t *self, const draft_stage_t *stages, uint32_t stages_count)
+{
     lane_t lane;
     lane_new(&lane, self->field, stages, stages_count);
     hx_fault_t ignored;
@@ -43,10 +46,22 @@ static void try_cut(search_t *self, const uint32_t *order, const partition_stage
         }
     }
     lane_clear(&lane);
+}
+
+static void try_cut(chooser_t *self, const uint32_t *order, const partition_stage_t *cut,
+                    uint32_t stages_count)
+{
+    draft_stage_t *const stages = hx_new(stages_count, sizeof *stages);
+    for (uint32_t at = 0; at < stages_count; at++) {
+        stages[at] = (draft_stage_t){.worker = order[cut[at].device],
+                                     .layer_first = cut[at].layer_first,
+                                     .layer_end = cut[at].layer_end};
+    }
+    try_stages(self, stages, stages_count);
     free(stages);
 }
 
-static void try_order(search_t *self, const uint32_t *order, uint32_t count)
+static void try_order(chooser_t *self, const uint32_t *order, uint32_t count)
 {
     const field_t *const field = self->field;
     const profile_t **const devices = hx_new(count, sizeof *devices);
@@ -77,7 +92,7 @@ static void try_order(search_t *self, const uint32_t *order, uint32_t count)
     free(sites);
 }
 
-static void try_permutations(search_t *self, uint32_t *order, uint32_t done, uint32_t count)
+static void try_permutations(chooser_t *self, uint32_t *order, uint32_t done, uint32_t count)
 {
     if (done == count) {
         try_order(self, order, count);
@@ -127,7 +142,7 @@ static void reverse(uint32_t *order, uint32_t count)
 }
 
 // By site and speed: fastest first and last within a site, sites forwards and backwards.
-static void try_some(search_t *self, uint32_t *sorted, uint32_t count)
+static void try_some(chooser_t *self, uint32_t *sorted, uint32_t count)
 {
     uint32_t *const order = hx_new(count, sizeof *order);
     for (uint32_t turn = 0; turn < 2; turn++) {
@@ -140,15 +155,67 @@ static void try_some(search_t *self, uint32_t *sorted, uint32_t count)
     free(order);
 }
 
+// ---- Every cut ----
+
+// Stage `at` of `count` ends anywhere that leaves a layer for each stage behind it.
+static void try_ends(chooser_t *self, draft_stage_t *stages, uint32_t at, uint32_t count)
+{
+    const uint32_t layers = model_layers_count(self->field->model);
+    stages[at].layer_first = at > 0 ? stages[at - 1].layer_end : 0;
+    if (at + 1 == count) {
+        stages[at].layer_end = layers;
+        try_stages(self, stages, count);
+        return;
+    }
+    const uint32_t last = layers - (count - 1 - at);
+    for (uint32_t end = stages[at].layer_first + 1; end <= last; end++) {
+        stages[at].layer_end = end;
+        try_ends(self, stages, at + 1, count);
+    }
+}
+
+static void try_orders(chooser_t *self, draft_stage_t *stages, uint32_t done, uint32_t count)
+{
+    if (done == count) {
+        try_ends(self, stages, 0, count);
+        return;
+    }
+    for (uint32_t at = done; at < count; at++) {
+        const uint32_t chosen = stages[at].worker;
+        stages[at].worker = stages[done].worker;
+        stages[done].worker = chosen;
+        try_orders(self, stages, done + 1, count);
+        stages[done].worker = stages[at].worker;
+        stages[at].worker = chosen;
+    }
+}
+
+static void try_workers(chooser_t *self, const uint32_t *members, uint32_t count)
+{
+    draft_stage_t *const stages = hx_new(count, sizeof *stages);
+    for (uint32_t at = 0; at < count; at++) {
+        stages[at].worker = members[at];
+    }
+    try_orders(self, stages, 0, count);
+    free(stages);
+}
+
+// How many orders with how many cuts there are.
+static double ways_of(const field_t *field, uint32_t count)
+{
+    const double layers = model_layers_count(field->model);
+    double ways = 1;
+    for (uint32_t at = 1; at <= count; at++) {
+        ways *= at < count ? at * (layers - at) / at : at;
+    }
+    return ways;
+}
+
 uint32_t cut_group(const field_t *field, const uint32_t *members, uint32_t members_count,
                    uint32_t rows, draft_stage_t *out)
 {
     HX_ASSERT(members_count > 0 && rows > 0);
-    search_t search = {.field = field,
-                       .rows = rows,
-                       .micros = (rows - 1) / field->conf->microbatch + 1,
-                       .best = out,
-                       .best_period = INFINITY};
+    chooser_t search = chooser_of(field, rows, out);
     uint32_t *const sorted = hx_new(members_count, sizeof *sorted);
     memcpy(sorted, members, members_count * sizeof *sorted);
     qsort_r(sorted, members_count, sizeof *sorted, compare_speed, field->speed);
@@ -156,9 +223,24 @@ uint32_t cut_group(const field_t *field, const uint32_t *members, uint32_t membe
     const uint32_t count = HX_MIN(members_count, model_layers_count(field->model));
     if (count <= PERMUTED_MAX) {
         try_permutations(&search, sorted, 0, count);
+        if (count == members_count && ways_of(field, count) <= EVERY_WAYS_MAX) {
+            try_workers(&search, members, count);
+        }
     } else {
         try_some(&search, sorted, count);
     }
     free(sorted);
+    return search.best_count;
+}
+
+uint32_t cut_every(const field_t *field, const uint32_t *members, uint32_t members_count,
+                   uint32_t rows, draft_stage_t *out)
+{
+    HX_ASSERT(members_count > 0 && rows > 0);
+    if (members_count > model_layers_count(field->model)) {
+        return 0;
+    }
+    chooser_t search = chooser_of(field, rows, out);
+    try_workers(&search, members, members_count);
     return search.best_count;
 }

@@ -11,4 +11,8 @@
 uint32_t cut_group(const field_t *field, const uint32_t *members, uint32_t members_count,
                    uint32_t rows, draft_stage_t *out);
 
+// The same, of every order of all of the workers with every cut. Takes factorially long: for few.
+uint32_t cut_every(const field_t *field, const uint32_t *members, uint32_t members_count,
+                   uint32_t rows, draft_stage_t *out);
+
 #endif
