@@ -10,6 +10,7 @@
 
 #include "tensor/hx_text.h"
 
+#define AGE_MAX 3.0   // Seconds after which the lead's word is called old.
 #define BAR_MAX 40.0  // Characters of the longest bar.
 
 void report_count(double value, char *out, size_t out_size)
@@ -317,6 +318,11 @@ static void sync_text(const json_t *status, hx_text_t *text)
                 "\nquorum %s, staleness %s, grace %s, alpha %s, lr %s; the round waits for %s\n",
                 quorum, isfinite(number_of(sync, "staleness")) ? staleness : "none", grace, alpha,
                 rate, text_of(sync, "waits_for"));
+    const double age = number_of(status, "sync_age_seconds");
+    if (age > AGE_MAX) {
+        hx_text_add(text, "the lead was heard of last %.0f s ago: this is how it stood then\n",
+                    age);
+    }
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(json_object_get(sync, "set"), key, value)

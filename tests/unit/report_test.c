@@ -166,7 +166,8 @@ Test(report, a_status_becomes_a_table)
 Test(report, a_status_shows_pipelines_and_bars_of_lags)
 {
     static const char status[] =
-        "{\"run\": \"one\", \"nodes\": [], \"sync\": {\"quorum\": 0.5, \"staleness\": null, "
+        "{\"run\": \"one\", \"nodes\": [], \"sync_age_seconds\": 12, \"sync\": {\"quorum\": 0.5, "
+        "\"staleness\": null, "
         "\"grace\": 0.1, \"alpha\": 0.5, \"lr\": 0.003, \"waits_for\": \"grace\", \"set\": "
         "{\"sync.alpha\": \"0.5\"}, \"lags\": [10, 20, 0, 1, 0, 0], \"pipelines\": [{\"pipeline\": "
         "2, \"state\": \"live\", \"base\": 7, \"lag\": 1, \"lag_mean\": 1.25, \"held\": 3, "
@@ -178,6 +179,7 @@ Test(report, a_status_shows_pipelines_and_bars_of_lags)
         "quorum 0.50, staleness none, grace 0.10, alpha 0.50, lr 0.003000; the round waits for "
         "grace",
         "set while the run is on: sync.alpha = 0.5",
+        "last 12 s ago",
         "2         live            7    1       1.2     3         2    0.250    0.125",
         "            4       1.5",
         "lag  0          10 ####################\n",
