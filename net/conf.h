@@ -60,6 +60,10 @@ typedef enum {
     CONF_METHOD_PATCHPIPE,
     CONF_METHOD_UNIFORM,
     CONF_METHOD_SINGLE,
+    CONF_METHOD_DATA_PARALLEL,
+    CONF_METHOD_BALANCED,
+    CONF_METHOD_HETPIPE,
+    CONF_METHOD_EXHAUSTIVE,
     CONF_METHOD_FILE
 } conf_method_t;
 // Which speeds the planner goes by. AUTO becomes DECLARED under bsp, so that one conf makes one

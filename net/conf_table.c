@@ -27,6 +27,10 @@ static const conf_word_t METHODS[] = {
     {"patchpipe", CONF_METHOD_PATCHPIPE, false},
     {"uniform", CONF_METHOD_UNIFORM, false},
     {"single", CONF_METHOD_SINGLE, false},
+    {"data_parallel", CONF_METHOD_DATA_PARALLEL, false},
+    {"balanced", CONF_METHOD_BALANCED, false},
+    {"hetpipe", CONF_METHOD_HETPIPE, false},
+    {"exhaustive", CONF_METHOD_EXHAUSTIVE, false},
     {"file", CONF_METHOD_FILE, false},
     {0},
 };

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "scheduler/cuts.h"
-#include "scheduler/planner_search.h"
+#include "scheduler/planner_plain.h"
 
 #define MANY_WORKERS 32u  // Above, fewer groupings are tried.
 #define NUMBERS_ALL 16u   // Every number of pipelines up to this is tried, then powers of two.
@@ -27,6 +27,12 @@ const char *planner_method_name(planner_method_t method)
         return "single";
     case PLANNER_EXHAUSTIVE:
         return "exhaustive";
+    case PLANNER_DATA_PARALLEL:
+        return "data_parallel";
+    case PLANNER_BALANCED:
+        return "balanced";
+    case PLANNER_HETPIPE:
+        return "hetpipe";
     }
     return "?";
 }
@@ -48,58 +54,11 @@ static void try_number(search_t *self, uint32_t pipelines, bool fixed)
     free(groups.of);
 }
 
-static void try_single(search_t *self)
-{
-    for (uint32_t worker = 0; worker < self->field.workers_count; worker++) {
-        draft_t draft;
-        draft_new(&draft, &self->field);
-        draft_add(
-            &draft,
-            &(draft_stage_t){.worker = worker, .layer_end = model_layers_count(self->field.model)},
-            1);
-        search_draft(self, &draft, true);
-        draft_clear(&draft);
-    }
-}
-
-// Equal numbers of transformer blocks for the workers of each group, in the order of names; equal
-// rows.
-static void try_uniform(search_t *self, uint32_t pipelines)
-{
-    const field_t *const field = &self->field;
-    const uint32_t blocks = model_conf(field->model)->layers;
-    groups_t groups = groups_new(field);
-    group_by_site(field, pipelines, &groups);
-    draft_t draft;
-    draft_new(&draft, field);
-    draft.equal_rows = true;
-    draft_stage_t *const stages = hx_new(field->workers_count, sizeof *stages);
-    for (uint32_t group = 0; group < groups.count; group++) {
-        uint32_t count = 0;
-        for (uint32_t worker = 0; worker < field->workers_count; worker++) {
-            if (groups.of[worker] == group && count < blocks) {
-                stages[count++] = (draft_stage_t){.worker = worker};
-            }
-        }
-        for (uint32_t at = 0; at < count; at++) {
-            stages[at].layer_first = at == 0 ? 0 : stages[at - 1].layer_end;
-            const uint32_t own = blocks / count + (at < blocks % count ? 1 : 0);
-            const uint32_t ends = (at == 0 ? 1u : 0u) + (at + 1 == count ? 1u : 0u);
-            stages[at].layer_end = stages[at].layer_first + own + ends;
-        }
-        draft_add(&draft, stages, count);
-    }
-    search_draft(self, &draft, true);
-    draft_clear(&draft);
-    free(stages);
-    free(groups.of);
-}
-
 static void try_patchpipe(search_t *self, uint32_t pipelines)
 {
     if (pipelines != PLANNER_AUTO) {
         try_number(self, pipelines, true);
-        try_uniform(self, pipelines);
+        plain_uniform(self, pipelines);
         search_improve(self, true);
         return;
     }
@@ -119,8 +78,11 @@ static void try_patchpipe(search_t *self, uint32_t pipelines)
             try_number(self, number, false);
         }
     }
-    try_single(self);
-    try_uniform(self, sites);
+    plain_single(self);
+    plain_uniform(self, sites);
+    if (workers > MANY_WORKERS) {
+        plain_hetpipe(self);
+    }
     if (workers <= GROUPINGS_MAX) {
         search_every(self, false);
     }
@@ -128,22 +90,21 @@ static void try_patchpipe(search_t *self, uint32_t pipelines)
     self->why = together;
 }
 
-static void try_cuts(search_t *self, const char *text, hx_err_t *err)
+static hx_err_t try_cuts(search_t *self, const char *text, hx_fault_t *fault)
 {
     draft_t draft;
-    *err = cuts_draft(text, &self->field, &draft, &self->why);
-    if (*err != HX_OK) {
-        return;
-    }
+    HX_TRY(cuts_draft(text, &self->field, &draft, fault));
     const uint32_t wanted = self->field.conf->pipelines;
+    hx_err_t err = HX_OK;
     if (wanted != PLANNER_AUTO && wanted != draft.pipelines_count) {
-        *err = hx_fault(&self->why, HX_E_ARG,
-                        "plan.stages has %" PRIu32 " pipelines, plan.pipelines says %" PRIu32,
-                        draft.pipelines_count, wanted);
+        err = hx_fault(fault, HX_E_ARG,
+                       "plan.stages has %" PRIu32 " pipelines, plan.pipelines says %" PRIu32,
+                       draft.pipelines_count, wanted);
     } else {
         search_draft(self, &draft, true);
     }
     draft_clear(&draft);
+    return err;
 }
 
 // ---- The whole ----
@@ -168,34 +129,61 @@ static hx_err_t check_input(const field_t *field, hx_fault_t *fault)
     return HX_OK;
 }
 
-static hx_err_t solve(search_t *self, hx_fault_t *fault)
+static hx_err_t try_exhaustive(search_t *self, hx_fault_t *fault)
+{
+    if (self->field.workers_count > EVERY_MAX) {
+        return hx_fault(fault, HX_E_ARG,
+                        "plan.method = exhaustive is for at most %u workers, and there are "
+                        "%" PRIu32,
+                        EVERY_MAX, self->field.workers_count);
+    }
+    search_every(self, true);
+    return HX_OK;
+}
+
+static hx_err_t try_method(search_t *self, hx_fault_t *fault)
 {
     const planner_conf_t *const conf = self->field.conf;
-    hx_err_t err = HX_OK;
-    if (conf->stages && conf->stages[0]) {
-        try_cuts(self, conf->stages, &err);
-    } else if (conf->method == PLANNER_SINGLE) {
+    switch (conf->method) {
+    case PLANNER_SINGLE:
         if (conf->pipelines > 1) {
             return hx_fault(fault, HX_E_ARG,
                             "plan.pipelines = %" PRIu32 ", but plan.method = single has one",
                             conf->pipelines);
         }
-        try_single(self);
-    } else if (conf->method == PLANNER_EXHAUSTIVE) {
-        if (self->field.workers_count > EVERY_MAX) {
-            return hx_fault(fault, HX_E_ARG,
-                            "plan.method = exhaustive is for at most %u workers, and there are "
-                            "%" PRIu32,
-                            EVERY_MAX, self->field.workers_count);
-        }
-        search_every(self, true);
-    } else if (conf->method == PLANNER_UNIFORM) {
-        try_uniform(self,
-                    conf->pipelines != PLANNER_AUTO ? conf->pipelines : group_sites(&self->field));
-    } else {
+        plain_single(self);
+        break;
+    case PLANNER_UNIFORM:
+        plain_uniform(self, conf->pipelines != PLANNER_AUTO ? conf->pipelines
+                                                            : group_sites(&self->field));
+        break;
+    case PLANNER_DATA_PARALLEL:
+        plain_data_parallel(self);
+        break;
+    case PLANNER_BALANCED:
+        plain_balanced(self);
+        break;
+    case PLANNER_HETPIPE:
+        plain_hetpipe(self);
+        break;
+    case PLANNER_EXHAUSTIVE:
+        return try_exhaustive(self, fault);
+    case PLANNER_PATCHPIPE:
         try_patchpipe(self, conf->pipelines);
+        break;
     }
-    if (err != HX_OK || self->best.epoch == 0) {
+    return HX_OK;
+}
+
+static hx_err_t solve(search_t *self, hx_fault_t *fault)
+{
+    const planner_conf_t *const conf = self->field.conf;
+    if (conf->stages && conf->stages[0]) {
+        HX_TRY(try_cuts(self, conf->stages, fault));
+    } else {
+        HX_TRY(try_method(self, fault));
+    }
+    if (self->best.epoch == 0) {
         return hx_fault(fault, HX_E_ARG, "%s", self->why.text);
     }
     return plan_check(&self->best, self->field.model, fault);

@@ -24,12 +24,17 @@
 
 #define PLANNER_AUTO 0u
 
+// All but the first are there to compare with: see planner_plain.h.
 typedef enum {
     PLANNER_PATCHPIPE,
     PLANNER_UNIFORM,
     PLANNER_SINGLE,
+    PLANNER_DATA_PARALLEL,
+    PLANNER_BALANCED,
+    PLANNER_HETPIPE,
     PLANNER_EXHAUSTIVE
 } planner_method_t;
+#define PLANNER_METHODS_COUNT (PLANNER_EXHAUSTIVE + 1)
 
 // What the configuration says. Texts are borrowed until the planner has returned.
 typedef struct {
@@ -69,7 +74,7 @@ HX_MUST_USE hx_err_t planner_solve(const planner_in_t *in, plan_t *out, hx_fault
 // it.
 void planner_price(const planner_in_t *in, plan_t *plan);
 
-// "patchpipe", "uniform", "single", "exhaustive".
+// "patchpipe", "uniform", "single", "data_parallel", "balanced", "hetpipe", "exhaustive".
 const char *planner_method_name(planner_method_t method);
 
 #endif

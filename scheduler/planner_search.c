@@ -160,6 +160,7 @@ void search_groups(search_t *self, const groups_t *groups, bool fixed)
     }
     draft_t draft;
     draft_new(&draft, &self->field);
+    draft.equal_rows = self->equal_rows;
     if (draft_groups(self, groups, fixed, &draft)) {
         search_draft(self, &draft, fixed);
     }

@@ -23,6 +23,7 @@ typedef struct {
     plan_t best;          // epoch 0: none yet.
     hx_fault_t why;       // Of the last candidate that could not be.
     bool every;           // Groups are cut in every way.
+    bool equal_rows;      // Pipelines get equal rows.
     uint32_t tries_left;  // Groupings that search_improve may still try.
     search_cut_t *cuts;   // SEARCH_CUTS_MAX.
     uint32_t cuts_count;

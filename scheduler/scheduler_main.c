@@ -103,6 +103,10 @@ static hx_err_t plan_conf(program_t *self, hx_fault_t *fault)
         [CONF_METHOD_PATCHPIPE] = PLANNER_PATCHPIPE,
         [CONF_METHOD_UNIFORM] = PLANNER_UNIFORM,
         [CONF_METHOD_SINGLE] = PLANNER_SINGLE,
+        [CONF_METHOD_DATA_PARALLEL] = PLANNER_DATA_PARALLEL,
+        [CONF_METHOD_BALANCED] = PLANNER_BALANCED,
+        [CONF_METHOD_HETPIPE] = PLANNER_HETPIPE,
+        [CONF_METHOD_EXHAUSTIVE] = PLANNER_EXHAUSTIVE,
     };
     if (conf->plan.method == CONF_METHOD_FILE) {
         return hx_fault(fault, HX_E_UNSUPPORTED,

@@ -36,7 +36,7 @@ static void refused(cluster_t *self, const char *part)
     cr_assert_eq(plan.epoch, 0);
 }
 
-Test(planner, is_never_worse_than_uniform_or_single_and_always_the_same)
+Test(planner, is_never_worse_than_plain_plans_and_always_the_same)
 {
     hx_rng_t rng = hx_rng_seed(seed_of("planner"));
     uint32_t better = 0;
@@ -46,21 +46,59 @@ Test(planner, is_never_worse_than_uniform_or_single_and_always_the_same)
         plan_t best = solved(&cluster);
         plan_t again = solved(&cluster);
         cr_assert(plan_equal(&best, &again));
-        cluster.conf.method = PLANNER_SINGLE;
-        plan_t single = solved(&cluster);
-        cr_assert_eq(single.stages_count, 1);
-        cluster.conf.method = PLANNER_UNIFORM;
-        plan_t uniform = solved(&cluster);
-        cr_assert_leq(best.step_seconds, single.step_seconds);
-        cr_assert_leq(best.step_seconds, uniform.step_seconds);
-        better += best.step_seconds < 0.95 * uniform.step_seconds ? 1 : 0;
+        for (int method = PLANNER_UNIFORM; method < PLANNER_EXHAUSTIVE; method++) {
+            cluster.conf.method = (planner_method_t)method;
+            plan_t plain;
+            hx_fault_t fault;
+            if (planner_solve(&cluster.in, &plain, &fault) != HX_OK) {
+                continue;  // More pipelines than rows.
+            }
+            cr_assert_eq(plan_check(&plain, cluster.model, &fault), HX_OK, "%s", fault.text);
+            cr_assert_leq(best.step_seconds, plain.step_seconds, "%s",
+                          planner_method_name(cluster.conf.method));
+            better += method == PLANNER_UNIFORM && best.step_seconds < 0.95 * plain.step_seconds;
+            plan_destroy(&plain);
+        }
         plan_destroy(&best);
         plan_destroy(&again);
-        plan_destroy(&single);
-        plan_destroy(&uniform);
         end(&cluster);
     }
     cr_assert_gt(better, 75);
+}
+
+Test(planner, plain_plans_are_what_they_say)
+{
+    cluster_t cluster;
+    begin(&cluster, 4, 24, 1);
+    add_worker(&cluster, "east", "fast", 1);
+    add_worker(&cluster, "east", "slow", 3);
+    add_worker(&cluster, "west", "fast", 1);
+    add_worker(&cluster, "west", "slow", 3);
+    cluster.conf.method = PLANNER_DATA_PARALLEL;
+    plan_t plan = solved(&cluster);
+    cr_assert_eq(plan.pipelines_count, 4);
+    for (uint32_t at = 0; at < 4; at++) {
+        cr_assert_eq(plan.pipelines[at].rows, 6);
+        cr_assert_eq(plan.pipelines[at].stages_count, 1);
+    }
+    plan_destroy(&plan);
+    cluster.conf.method = PLANNER_BALANCED;
+    plan = solved(&cluster);
+    cr_assert_eq(plan.pipelines_count, 4);
+    cr_assert_gt(plan.pipelines[0].rows, plan.pipelines[1].rows);
+    plan_destroy(&plan);
+    cluster.conf.method = PLANNER_HETPIPE;
+    plan = solved(&cluster);
+    cr_assert_eq(4 % plan.pipelines_count, 0);
+    for (uint32_t at = 0; at < plan.pipelines_count; at++) {
+        cr_assert_eq(plan.pipelines[at].rows, 24 / plan.pipelines_count);
+    }
+    plan_destroy(&plan);
+    cluster.conf.method = PLANNER_SINGLE;
+    plan = solved(&cluster);
+    cr_assert_eq(plan.stages_count, 1);
+    plan_destroy(&plan);
+    end(&cluster);
 }
 
 Test(planner, makes_exactly_as_many_pipelines_as_asked_for)
