@@ -80,9 +80,7 @@ static void try_patchpipe(search_t *self, uint32_t pipelines)
     }
     plain_single(self);
     plain_uniform(self, sites);
-    if (workers > MANY_WORKERS) {
-        plain_hetpipe(self);
-    }
+    plain_hetpipe(self);
     if (workers <= GROUPINGS_MAX) {
         search_every(self, false);
     }
