@@ -56,6 +56,14 @@ void search_draft(search_t *self, draft_t *draft, bool fixed)
         plan = less;
     }
     keep_better(self, &plan);
+    if (!draft->equal_rows && self->field.conf->overlap) {
+        // Where nobody waits for the slowest, equal leases can be better than equal times.
+        draft->equal_rows = true;
+        if (draft_plan(draft, &self->field, &plan, &self->why) == HX_OK) {
+            keep_better(self, &plan);
+        }
+        draft->equal_rows = false;
+    }
 }
 
 static void no_fit(search_t *self, const uint32_t *members, uint32_t count)
