@@ -12,6 +12,7 @@
 #include <czmq.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <stdatomic.h>
 
 #include "net/address.h"
 #include "scheduler/web_text.h"
@@ -32,6 +33,14 @@ static const page_t PAGES[PAGES_COUNT] = {
     [METRICS] = {"/metrics", "text/plain; version=0.0.4; charset=utf-8"},
     [STATUS] = {"/status.json", "application/json"},
 };
+
+// What travels to the actor: a pointer to one of these. libzmq keeps the order; the counter says so
+// to those who watch threads.
+typedef struct {
+    atomic_uint handover;
+    blob_t *status;
+} word_t;
+_Static_assert(sizeof(word_t *) != sizeof "$TERM" - 1, "the two are told apart by size");
 
 struct dashboard {
     struct sockaddr_storage address;
@@ -109,17 +118,21 @@ static void take_status(dashboard_t *self, const char *json, size_t size)
     memcpy(self->texts[STATUS], json, size);
 }
 
-// False: the owner wants it to end.
+// False: the owner wants it to end, which "$TERM" says: no frame of a pointer's size.
 static bool take_word(dashboard_t *self, zsock_t *pipe)
 {
-    zmsg_t *words = zmsg_recv(pipe);
-    zframe_t *const frame = words ? zmsg_first(words) : NULL;
-    const bool end = !frame || zframe_streq(frame, "$TERM");
-    if (!end) {
-        take_status(self, (const char *)zframe_data(frame), zframe_size(frame));
+    zframe_t *frame = zframe_recv(pipe);
+    word_t *word = NULL;
+    const bool more = frame && zframe_size(frame) == sizeof word;
+    if (more) {
+        memcpy(&word, zframe_data(frame), sizeof word);
+        HX_ASSERT(atomic_load_explicit(&word->handover, memory_order_acquire) > 0);
+        take_status(self, blob_data(word->status), blob_size(word->status));
+        blob_release(&word->status);
+        free(word);
     }
-    zmsg_destroy(&words);
-    return !end;
+    zframe_destroy(&frame);
+    return more;
 }
 
 static long turn_time(struct MHD_Daemon *server)
@@ -225,9 +238,11 @@ void dashboard_destroy(dashboard_t **self_p)
 
 void dashboard_show(dashboard_t *self, const blob_t *status)
 {
-    zframe_t *frame = zframe_new(blob_data(status), blob_size(status));
-    if (zframe_send(&frame, self->actor, 0) != 0) {
-        zframe_destroy(&frame);
+    word_t *const word = hx_new(1, sizeof *word);
+    word->status = blob_copy(blob_data(status), blob_size(status));
+    atomic_fetch_add_explicit(&word->handover, 1, memory_order_release);
+    zframe_t *frame = zframe_new(&word, sizeof word);
+    while (zframe_send(&frame, self->actor, 0) != 0 && errno == EINTR) {
     }
 }
 

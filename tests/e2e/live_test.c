@@ -127,6 +127,7 @@ Test(live, what_is_set_holds_at_once_and_after_a_resume, .timeout = 600)
     kill(pid, SIGKILL);
     run_wait(pid, 5);
     rough_clear(&run);  // No commit and no checkpoint may have followed.
+    cr_assert(rough_gone(&run, 20));
 
     pid = start(&run);
     cr_expect(stands_at(&run, "alpha", 0.75), "the journal kept it");
