@@ -134,6 +134,7 @@ void lead_destroy(lead_t **self_p)
     record_destroy(&self->resume);
     blob_release(&self->resume_blob);
     blob_release(&self->record);
+    blob_release(&self->pin.record);
     free(self->seats);
     free(self->pipelines);
     free(self->shards);

@@ -1,4 +1,5 @@
-// lead_internal - the state of a lead, shared by its files and by no one else.
+// lead_internal - the state of a lead, shared by its files and by no one else but the test that
+// compares states (tests/support/explore_world_digest.c).
 //
 //   lead.c         dispatch of events; goals and the end
 //   lead_start.c   plan, acknowledgements, promises, resuming
@@ -125,7 +126,9 @@ typedef struct {
     bool saving;
     bool evaluating;
     uint64_t version;
-    uint64_t tokens;  // Applied in that version.
+    uint64_t tokens;      // Applied in that version.
+    blob_t *record;       // While saving: of that version,
+    hx_time_t resend_at;  // with which SAVE is said again then.
     // Rows of an evaluation that lost their pipeline: at most its rest and its queue of each.
     row_range_t spare[(1 + LEAD_EVAL_QUEUE) * PLAN_PIPELINES_MAX];
     uint32_t spare_count;

@@ -158,6 +158,36 @@ void lead_pin_abort_eval(lead_t *self, hx_time_t now, step_out_t *out)
 
 // ---- the pin
 
+static void ask_save(const lead_t *self, step_out_t *out)
+{
+    const wire_msg_t msg = {.kind = WIRE_SAVE, .version = self->pin.version};
+    step_send(out, self->plan.nodes[self->plan.keeper].id, &msg, self->pin.record);
+}
+
+// The keeper answers each SAVE once it is done, so it is asked until it does.
+static void ask_save_again(lead_t *self, hx_time_t now, step_out_t *out)
+{
+    lead_pin_t *const pin = &self->pin;
+    if (pin->resend_at == HX_TIME_NEVER) {
+        pin->resend_at = now + LEAD_RESEND_EVERY;
+    } else if (now >= pin->resend_at) {
+        ask_save(self, out);
+        pin->resend_at = now + LEAD_RESEND_EVERY;
+    }
+    step_wake(out, pin->resend_at);
+}
+
+static void end_pin(lead_t *self, step_out_t *out)
+{
+    lead_pin_t *const pin = &self->pin;
+    pin->active = false;
+    blob_release(&pin->record);
+    if (pin->pinned) {
+        const wire_msg_t msg = {.kind = WIRE_UNPIN, .version = pin->version};
+        lead_to_shards(self, &msg, NULL, false, out);
+    }
+}
+
 void lead_pin_start(lead_t *self, bool pinned, bool save, bool evaluate, step_out_t *out)
 {
     lead_pin_t *const pin = &self->pin;
@@ -175,8 +205,9 @@ void lead_pin_start(lead_t *self, bool pinned, bool save, bool evaluate, step_ou
     }
     if (save) {
         HX_ASSERT(self->record);
-        const wire_msg_t msg = {.kind = WIRE_SAVE, .version = self->version};
-        step_send(out, self->plan.nodes[self->plan.keeper].id, &msg, self->record);
+        pin->record = blob_retain(self->record);
+        pin->resend_at = HX_TIME_NEVER;
+        ask_save(self, out);
         step_note(out, STEP_DEBUG, "version %" PRIu64 " is to be saved", self->version);
     }
 }
@@ -193,20 +224,22 @@ void lead_pin_step(lead_t *self, hx_time_t now, step_out_t *out)
             end_eval(self, now, out);
         }
     }
-    if (!pin->evaluating && !pin->saving) {
-        pin->active = false;
-        if (pin->pinned) {
-            const wire_msg_t msg = {.kind = WIRE_UNPIN, .version = pin->version};
-            lead_to_shards(self, &msg, NULL, false, out);
-        }
+    if (pin->saving) {
+        ask_save_again(self, now, out);
+    } else if (!pin->evaluating) {
+        end_pin(self, out);
     }
 }
 
 void lead_on_saved(lead_t *self, const step_in_t *in, step_out_t *out)
 {
     lead_pin_t *const pin = &self->pin;
-    if (in->peer != self->plan.nodes[self->plan.keeper].id || !pin->active || !pin->saving ||
-        in->msg.version != pin->version) {
+    const bool known = in->peer == self->plan.nodes[self->plan.keeper].id;
+    if (known && in->msg.version <= self->version &&
+        (!pin->saving || in->msg.version < pin->version)) {
+        return;  // It was asked twice, and says so twice.
+    }
+    if (!known || !pin->active || !pin->saving || in->msg.version != pin->version) {
         member_refuse(&self->member, in, out, "nothing like that is being saved");
         return;
     }

@@ -1,5 +1,5 @@
 // ps_shard_state - the inside of a shard: shared by ps_shard.c, ps_shard_load.c and
-// ps_shard_round.c.
+// ps_shard_round.c, and looked at by tests/support/explore_world_digest.c.
 //
 // ps_shard.c takes events apart and answers pushes and pulls, ps_shard_load.c gets the first
 // values, ps_shard_round.c follows the lead.

@@ -284,7 +284,8 @@ lead_world_t *lead_world_new(const lead_world_conf_t *conf)
     model.vocab = 256;
     const hx_err_t err = model_open(&model, &self->model, NULL);
     HX_ASSERT(err == HX_OK);
-    lead_world_plan(self);
+    lead_world_plan(conf, self->model, &self->plan);
+    blocks_make(self->model, BLOCK_SIZE, &self->blocks);
     make_lead(self);
     begin(self);
     return self;

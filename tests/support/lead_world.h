@@ -86,6 +86,9 @@ void lead_world_destroy(lead_world_t **self_p);
 // shards, delays of 1 ms, no misfortune, no end.
 lead_world_conf_t lead_world_conf(uint64_t seed, ssaw_conf_t ssaw);
 
+// The plan of such a world into a clear `plan`: its nodes, its pipelines cut evenly, its shards.
+void lead_world_plan(const lead_world_conf_t *conf, const model_t *model, plan_t *plan);
+
 // Runs until DONE, or until that time. The report's strings live as long as the world.
 const lead_world_report_t *lead_world_run(lead_world_t *self, hx_time_t until);
 

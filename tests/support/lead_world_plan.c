@@ -1,6 +1,6 @@
 // lead_world_plan - the plan of a world: its nodes, its pipelines cut evenly, its shards.
 
-#include "tests/support/lead_world_state.h"
+#include "tests/support/lead_world.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,11 +15,10 @@ static plan_node_t node_of(node_id_t id, plan_role_t role)
     return node;
 }
 
-static void plan_pipeline(lead_world_t *self, uint32_t pipeline)
+static void plan_pipeline(const lead_world_conf_t *conf, const model_t *model, uint32_t pipeline,
+                          plan_t *plan)
 {
-    const lead_world_conf_t *const conf = &self->conf;
-    plan_t *const plan = &self->plan;
-    const uint32_t layers = model_layers_count(self->model);
+    const uint32_t layers = model_layers_count(model);
     plan->pipelines[pipeline] = (plan_pipeline_t){
         .stage_first = plan->stages_count,
         .stages_count = conf->stages,
@@ -44,10 +43,8 @@ static void plan_pipeline(lead_world_t *self, uint32_t pipeline)
     }
 }
 
-void lead_world_plan(lead_world_t *self)
+void lead_world_plan(const lead_world_conf_t *conf, const model_t *model, plan_t *plan)
 {
-    const lead_world_conf_t *const conf = &self->conf;
-    plan_t *const plan = &self->plan;
     const uint32_t workers = conf->pipelines * conf->stages;
     plan->epoch = 1;
     plan->run_id = 7;
@@ -67,12 +64,11 @@ void lead_world_plan(lead_world_t *self)
     }
     plan->pipelines_count = conf->pipelines;
     for (uint32_t at = 0; at < conf->pipelines; at++) {
-        plan_pipeline(self, at);
+        plan_pipeline(conf, model, at, plan);
     }
-    plan->groups_count = model_groups_count(self->model);
+    plan->groups_count = model_groups_count(model);
     plan->group_shard = hx_new(plan->groups_count, sizeof *plan->group_shard);
     for (uint32_t at = 0; at < plan->groups_count; at++) {
         plan->group_shard[at] = at % conf->shards;
     }
-    blocks_make(self->model, BLOCK_SIZE, &self->blocks);
 }

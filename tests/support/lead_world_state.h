@@ -110,9 +110,6 @@ double lead_world_square(uint32_t block, uint64_t round);
 // The cosine of that contribution with the momentum, as shards tell it: -1 to 1.
 double lead_world_cosine(uint64_t attempt);
 
-// lead_world_plan.c
-void lead_world_plan(lead_world_t *self);
-
 // lead_world_laws.c
 void lead_world_broken(lead_world_t *self, const char *format, ...) HX_PRINTF(2, 3);
 bool lead_world_is_bad(const lead_world_t *self, const round_member_t *member);
