@@ -573,3 +573,25 @@ sim_cluster_conf_t sim_cluster_random(uint64_t seed)
     conf.nonfinite = hx_rng_below(&rng, 8) == 0 ? 0.002 : 0;
     return conf;
 }
+
+void sim_cluster_misfortunes(sim_cluster_t *self, uint64_t seed)
+{
+    hx_rng_t rng = hx_rng_seed(seed ^ UINT64_C(0xdead));
+    for (uint32_t worker = 1; worker < self->conf.workers; worker++) {
+        if (hx_rng_below(&rng, 3) == 0) {
+            sim_lose(self->sim, self->workers[worker],
+                     HX_MS(800 + (hx_time_t)hx_rng_below(&rng, 20000)));
+        }
+    }
+    const uint32_t cuts = (uint32_t)hx_rng_below(&rng, 4);
+    for (uint32_t at = 0; at < cuts; at++) {
+        const uint32_t worker = (uint32_t)hx_rng_below(&rng, self->conf.workers);
+        const own_t *const server = &self->nodes[hx_rng_below(&rng, self->nodes_count)];
+        const hx_time_t from = HX_MS(800 + (hx_time_t)hx_rng_below(&rng, 10000));
+        const uint64_t most = (uint64_t)self->conf.net.dead_after - (uint64_t)HX_MS(500);
+        const hx_time_t length = (hx_time_t)hx_rng_below(&rng, most);
+        if (server->kind == OWN_SHARD || server->kind == OWN_LEAD) {
+            sim_cut(self->sim, self->workers[worker], server->id, from, from + length);
+        }
+    }
+}

@@ -84,5 +84,8 @@ void sim_cluster_run(sim_cluster_t *self, hx_time_t limit, sim_report_t *report)
 // A random cluster, wholly drawn from `seed`: sizes, speeds, mode, delays, duplicates, failures of
 // saving.
 sim_cluster_conf_t sim_cluster_random(uint64_t seed);
+// Misfortunes of that seed, before the run: some workers die (the first never), and some lines
+// between a worker and a server are cut for less than it takes to be believed dead.
+void sim_cluster_misfortunes(sim_cluster_t *self, uint64_t seed);
 
 #endif

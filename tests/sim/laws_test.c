@@ -12,19 +12,14 @@
 #define SEEDS 1000
 #define LIMIT HX_SEC(3600)
 
-// One run from one seed. With `kills`, some workers die at random moments, never all of them.
+// One run from one seed. With `kills`, some workers die at random moments, never all of them, and
+// lines are cut for a while.
 static void run_seed(uint64_t seed, bool kills, sim_report_t *report)
 {
     const sim_cluster_conf_t conf = sim_cluster_random(seed);
     sim_cluster_t *cluster = sim_cluster_new(&conf);
     if (kills) {
-        hx_rng_t rng = hx_rng_seed(seed ^ UINT64_C(0xdead));
-        for (uint32_t worker = 1; worker < conf.workers; worker++) {
-            if (hx_rng_below(&rng, 3) == 0) {
-                sim_lose(sim_cluster_sim(cluster), sim_cluster_worker(cluster, worker),
-                         HX_MS(800 + (hx_time_t)hx_rng_below(&rng, 20000)));
-            }
-        }
+        sim_cluster_misfortunes(cluster, seed);
     }
     sim_cluster_run(cluster, LIMIT, report);
     sim_cluster_destroy(&cluster);

@@ -398,6 +398,20 @@ static void check_rest(explore_world_t *self)
     }
 }
 
+// What is applied is over: a part of it that comes late is not kept again.
+static void check_kept(explore_world_t *self)
+{
+    for (uint32_t shard = 0; shard < self->conf.base.shards; shard++) {
+        const uint64_t version = ps_shard_info(self->shards[shard]).version;
+        for (uint64_t at = 1; at <= self->attempts; at++) {
+            const uint64_t decided = self->fates[at].decided;
+            if (decided > 0 && decided <= version && self->stores[shard].held[at] != 0) {
+                explore_world_break(self, "attempt %" PRIu64 " is kept again", at);
+            }
+        }
+    }
+}
+
 void explore_world_check(explore_world_t *self)
 {
     const lead_view_t view = lead_view(self->lead);
@@ -423,6 +437,7 @@ void explore_world_check(explore_world_t *self)
     if (oldest_shard(self, &newest) + 1 < newest) {
         explore_world_break(self, "shards are two versions apart");
     }
+    check_kept(self);
     if (!view.done) {
         check_idle(self, &view);
     } else if (self->letters_count == 0 &&

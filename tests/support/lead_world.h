@@ -48,6 +48,7 @@ typedef struct {
     node_id_t silent;        // It never acknowledges the plan; NODE_NONE: nobody.
     hx_err_t journal_error;  // Of every append.
     uint64_t saves_failing;  // So many saves fail before one works.
+    uint64_t saves_lost;     // So many SAVEs get lost before one arrives.
     bool blind;              // The loss of held-out rows is not finite.
     bool sparse;             // Rows have fewer targets than tokens.
     const conf_t *live;      // What orders may change; NULL: nothing.
@@ -64,6 +65,7 @@ typedef struct {
     uint64_t commits;
     uint64_t evaluations;
     uint64_t saves;
+    uint64_t saves_lost;
     uint64_t unpins;
     uint32_t lag_max;
     uint32_t leases_most;  // In flight and announced, at one moment.

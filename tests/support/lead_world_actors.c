@@ -94,7 +94,9 @@ static void keeper_hears(lead_world_t *self, const step_in_t *in)
 {
     const bool fails = self->report.saves < self->conf.saves_failing;
     wire_msg_t msg = {.kind = WIRE_SAVED, .version = in->msg.version, .flags = !fails};
-    if (in->msg.kind == WIRE_SAVE) {
+    if (in->msg.kind == WIRE_SAVE && self->report.saves_lost < self->conf.saves_lost) {
+        self->report.saves_lost++;
+    } else if (in->msg.kind == WIRE_SAVE) {
         snprintf(msg.text, sizeof msg.text, "%s", fails ? "disk full" : "");
         self->report.saves++;
         lead_world_deliver(self, WORLD_KEEPER, &msg, NULL);
