@@ -169,10 +169,10 @@ static void ask_save_again(lead_t *self, hx_time_t now, step_out_t *out)
 {
     lead_pin_t *const pin = &self->pin;
     if (pin->resend_at == HX_TIME_NEVER) {
-        pin->resend_at = now + LEAD_RESEND_EVERY;
+        pin->resend_at = now + self->member.conf.request_timeout;
     } else if (now >= pin->resend_at) {
         ask_save(self, out);
-        pin->resend_at = now + LEAD_RESEND_EVERY;
+        pin->resend_at = now + self->member.conf.request_timeout;
     }
     step_wake(out, pin->resend_at);
 }

@@ -281,3 +281,19 @@ Test(lead_laws, ssaw_keeps_the_fast_busy_while_the_slow_lag)
     cr_assert_gt((double)bsp->ended_at, 1.3 * (double)took, "bsp runs at the pace of the slowest");
     lead_world_destroy(&world);
 }
+
+// The keeper was not there to hear it, or its answer is lost.
+Test(lead_laws, save_that_is_not_answered_is_asked_again)
+{
+    lead_world_conf_t conf = lead_world_conf(1, ssaw_preset(CONF_MODE_BSP, 8, WORLD_CONTEXT, 0));
+    conf.tokens = 40 * WORLD_CONTEXT;
+    conf.checkpoint_every = 3;
+    conf.saves_lost = 2;
+    lead_world_t *world = lead_world_new(&conf);
+    const lead_world_report_t *const report = lead_world_run(world, HX_SEC(60));
+    cr_assert_str_empty(report->broken);
+    cr_assert(report->done && report->status == 0, "%s", report->reason);
+    cr_assert_eq(report->saves_lost, 2);
+    cr_assert_geq(report->saves, 1);
+    lead_world_destroy(&world);
+}

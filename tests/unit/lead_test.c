@@ -319,22 +319,6 @@ Test(lead, save_that_failed_is_tried_again_at_the_end)
     lead_world_destroy(&world);
 }
 
-// The keeper was not there to hear it, or its answer is lost.
-Test(lead, save_that_is_not_answered_is_asked_again)
-{
-    lead_world_conf_t conf = lead_world_conf(1, ssaw_preset(CONF_MODE_BSP, 8, WORLD_CONTEXT, 0));
-    conf.tokens = 40 * WORLD_CONTEXT;
-    conf.checkpoint_every = 3;
-    conf.saves_lost = 2;
-    lead_world_t *world = lead_world_new(&conf);
-    const lead_world_report_t *const report = lead_world_run(world, HX_SEC(60));
-    cr_assert_str_empty(report->broken);
-    cr_assert(report->done && report->status == 0, "%s", report->reason);
-    cr_assert_eq(report->saves_lost, 2);
-    cr_assert_geq(report->saves, 1);
-    lead_world_destroy(&world);
-}
-
 Test(lead, evaluation_that_is_not_finite_is_told_and_not_repeated)
 {
     lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_BSP, 8, WORLD_CONTEXT, 0), 80);
