@@ -170,12 +170,15 @@ Test(patches, losses_do_not_depend_on_the_plan, .timeout = 580)
     cr_assert_eq(run_losses(&run, one, STEPS), STEPS);
     run_end(&run);
     draw_t draw = {.rng = hx_rng_seed(seed_of("patches"))};
+    const planned_conf_t planned = {.sets = (const char *[]){NUMBERS, NULL},
+                                    .workers = WORKERS,
+                                    .change = draw_plan,
+                                    .change_self = &draw};
     double worst = 0;
     for (; draw.trial < PLANS; draw.trial++) {
         double losses[STEPS];
         run_begin(&run, "patches", &(run_shape_t){.sites = six_workers});
-        cr_assert_eq(planned_run(&run, (const char *[]){NUMBERS, NULL}, WORKERS, draw_plan, &draw),
-                     0);
+        cr_assert_eq(planned_run(&run, &planned), 0);
         cr_assert_eq(run_losses(&run, losses, STEPS), STEPS);
         for (int step = 0; step < STEPS; step++) {
             const double error = fabs(losses[step] - one[step]) / one[step];

@@ -13,6 +13,7 @@
 #include "scheduler/sched_jobs.h"
 #include "tensor/hx_log.h"
 
+#define PLANNED_SERVERS_MAX 4u
 #define END_LIMIT 30  // Seconds for the other processes to end after the scheduler.
 
 typedef struct {
@@ -110,27 +111,42 @@ static int serve(planned_t *self, const conf_t *conf, const char *folder)
     return status;
 }
 
-static uint32_t start_nodes(run_t *run, const char *const *sets, uint32_t servers, uint32_t workers,
+static pid_t start_node(run_t *run, const planned_conf_t *planned, const char *worker)
+{
+    const char *own[64] = {"+--site", "+here"};
+    uint32_t words = 2;
+    char name[16];
+    char slowdown[16];
+    char log[32];
+    snprintf(log, sizeof log, "%s.log", worker ? worker : "ps");
+    if (worker) {
+        snprintf(name, sizeof name, "+%s", worker);
+        own[words++] = "+--name";
+        own[words++] = name;
+    }
+    if (worker && planned->slowdown) {
+        snprintf(slowdown, sizeof slowdown, "+%s", planned->slowdown);
+        own[words++] = "+--slowdown";
+        own[words++] = slowdown;
+    }
+    for (const char *const *set = planned->sets; *set; set++) {
+        HX_ASSERT(words + 1 < HX_COUNT(own));
+        own[words++] = *set;
+    }
+    return run_start(run, worker ? "harmony-worker" : "harmony-ps", log, own);
+}
+
+static uint32_t start_nodes(run_t *run, const planned_conf_t *planned, uint32_t servers,
                             pid_t *pids)
 {
     uint32_t count = 0;
-    while (count < servers + workers) {
-        const char *own[64] = {"+--site", "+here"};
-        uint32_t words = 2;
-        char log[32];
+    while (count < servers) {
+        pids[count++] = start_node(run, planned, NULL);
+    }
+    for (uint32_t worker = 1; worker <= planned->workers; worker++) {
         char name[16];
-        const bool server = count < servers;
-        snprintf(name, sizeof name, "+w%u", count + 1 - servers);
-        snprintf(log, sizeof log, "%s.log", server ? "ps" : name + 1);
-        if (!server) {
-            own[words++] = "+--name";
-            own[words++] = name;
-        }
-        for (const char *const *set = sets; *set; set++) {
-            HX_ASSERT(words + 1 < HX_COUNT(own));
-            own[words++] = *set;
-        }
-        pids[count++] = run_start(run, server ? "harmony-ps" : "harmony-worker", log, own);
+        snprintf(name, sizeof name, "w%u", worker);
+        pids[count++] = start_node(run, planned, name);
     }
     return count;
 }
@@ -144,35 +160,39 @@ static void prepare(void)
     prepared = true;
 }
 
-int planned_run(run_t *run, const char *const *sets, uint32_t workers, planned_fn *change,
-                void *self)
+int planned_run(run_t *run, const planned_conf_t *planned)
 {
-    HX_ASSERT(workers <= PLANNED_WORKERS_MAX);
+    HX_ASSERT(planned->workers <= PLANNED_WORKERS_MAX);
     conf_t conf;
     model_t *model = NULL;
     hx_fault_t fault = {{0}};
     size_t sets_count = 0;
-    while (sets[sets_count]) {
+    while (planned->sets[sets_count]) {
         sets_count++;
     }
-    if (conf_open(run->conf, sets, sets_count, &conf, &fault) != HX_OK) {
+    if (conf_open(run->conf, planned->sets, sets_count, &conf, &fault) != HX_OK) {
         fprintf(stderr, "planned: %s\n", fault.text);
         HX_ASSERT(false && "the test's configuration can be used");
     }
     const model_conf_t model_conf = conf_model(&conf);
     HX_ASSERT(model_open(&model_conf, &model, &fault) == HX_OK);
-    pid_t pids[PLANNED_WORKERS_MAX + 4];
-    HX_ASSERT(conf.plan.servers <= 4);
-    const uint32_t count = start_nodes(run, sets, conf.plan.servers, workers, pids);
+    pid_t pids[PLANNED_WORKERS_MAX + PLANNED_SERVERS_MAX];
+    HX_ASSERT(conf.plan.servers <= PLANNED_SERVERS_MAX);
+    const uint32_t count = start_nodes(run, planned, conf.plan.servers, pids);
     char folder[512];
     snprintf(folder, sizeof folder, "%s/runs/test", run->dir);
     hx_log_set_level(HX_LOG_WARN);
     prepare();
-    planned_t planned = {.change = change, .change_self = self};
-    planned.conf = sched_conf_of(&conf, model, workers);
-    int status = serve(&planned, &conf, folder);
+    planned_t self = {.change = planned->change, .change_self = planned->change_self};
+    self.conf = sched_conf_of(&conf, model, planned->workers);
+    int status = serve(&self, &conf, folder);
     for (uint32_t at = 0; at < count; at++) {
-        status = run_wait(pids[at], END_LIMIT) != 0 ? HX_MAX(status, 1) : status;
+        const int ended = run_wait(pids[at], END_LIMIT);
+        if (ended != 0) {
+            fprintf(stderr, "planned: process %u of %u (servers first) ended with %d\n", at + 1,
+                    count, ended);
+            status = HX_MAX(status, 1);
+        }
     }
     model_destroy(&model);
     conf_destroy(&conf);
