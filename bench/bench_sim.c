@@ -10,7 +10,7 @@
 #include "net/options.h"
 
 #define LIMIT HX_SEC(3600)
-#define AGAIN_EVERY 16u  // Two of so many seeds are run twice: the same trace must come.
+#define AGAIN_EVERY 64u  // Two of so many seeds are run twice: the same trace must come.
 
 typedef struct {
     uint64_t commits, contributions, dropped, messages;

@@ -49,6 +49,8 @@ struct sim {
     hx_time_t now;
     event_t **heap;
     uint32_t heap_count, heap_room;
+    event_t **spare;  // Events to be used again; as much room as in the heap.
+    uint32_t spare_count;
     uint64_t order;
     sim_node_t *nodes;
     uint32_t nodes_count;
@@ -71,19 +73,15 @@ sim_t *sim_new(const sim_conf_t *conf)
     self->conf = *conf;
     self->rng = hx_rng_seed(conf->seed);
     self->nodes = hx_new(SIM_NODES_MAX, sizeof *self->nodes);
-    self->lines = hx_new((size_t)SIM_NODES_MAX * SIM_NODES_MAX * CHANNELS, sizeof *self->lines);
-    self->arrivals =
-        hx_new((size_t)SIM_NODES_MAX * SIM_NODES_MAX * CHANNELS, sizeof *self->arrivals);
     self->out.wake_at = HX_TIME_NEVER;
     self->hash = UINT64_C(14695981039346656037);
     return self;
 }
 
-static void event_free(event_t *event)
+static void event_clear(event_t *event)
 {
     blob_release(&event->in.blob);
     blob_release(&event->in.job.blob);
-    free(event);
 }
 
 void sim_destroy(sim_t **self_p)
@@ -93,7 +91,11 @@ void sim_destroy(sim_t **self_p)
         return;
     }
     for (uint32_t at = 0; at < self->heap_count; at++) {
-        event_free(self->heap[at]);
+        event_clear(self->heap[at]);
+        free(self->heap[at]);
+    }
+    for (uint32_t at = 0; at < self->spare_count; at++) {
+        free(self->spare[at]);
     }
     for (uint32_t at = 0; at < self->nodes_count; at++) {
         for (uint32_t job = 0; job < self->nodes[at].jobs_count; job++) {
@@ -103,6 +105,7 @@ void sim_destroy(sim_t **self_p)
     }
     step_out_destroy(&self->out);
     free(self->heap);
+    free(self->spare);
     free(self->nodes);
     free(self->lines);
     free(self->arrivals);
@@ -135,8 +138,10 @@ static void push(sim_t *self, const event_t *event)
     if (self->heap_count == self->heap_room) {
         self->heap_room = self->heap_room > 0 ? self->heap_room * 2 : 256;
         self->heap = hx_grow(self->heap, self->heap_room, sizeof *self->heap);
+        self->spare = hx_grow(self->spare, self->heap_room, sizeof *self->spare);
     }
-    event_t *const added = hx_new(1, sizeof *added);
+    event_t *const added =
+        self->spare_count > 0 ? self->spare[--self->spare_count] : hx_new(1, sizeof *added);
     *added = *event;
     added->order = self->order++;
     uint32_t at = self->heap_count++;
@@ -202,6 +207,12 @@ void sim_add(sim_t *self, const char *name, node_id_t id, step_fn *step, void *r
 {
     HX_ASSERT(self->nodes_count < SIM_NODES_MAX && index_of(self, id) == UINT32_MAX);
     const uint32_t at = self->nodes_count++;
+    const size_t ways = (size_t)self->nodes_count * SIM_NODES_MAX * CHANNELS;
+    const size_t before = (size_t)at * SIM_NODES_MAX * CHANNELS;
+    self->lines = hx_grow(self->lines, ways, sizeof *self->lines);
+    self->arrivals = hx_grow(self->arrivals, ways, sizeof *self->arrivals);
+    memset(self->lines + before, 0, (ways - before) * sizeof *self->lines);
+    memset(self->arrivals + before, 0, (ways - before) * sizeof *self->arrivals);
     sim_node_t *const node = &self->nodes[at];
     *node = (sim_node_t){
         .id = id, .step = step, .role = role, .job = job, .worker = worker, .status = -1};
@@ -482,7 +493,12 @@ bool sim_run(sim_t *self, hx_time_t until)
         event_t *const event = pop(self);
         self->now = event->at;
         handle(self, event);
-        event_free(event);
+        event_clear(event);
+        if (self->spare_count < self->heap_room) {
+            self->spare[self->spare_count++] = event;
+        } else {
+            free(event);
+        }
     }
 }
 
