@@ -17,6 +17,7 @@ int bench_net(int argc, char **argv);
 int bench_ps(int argc, char **argv);
 int bench_train(int argc, char **argv);
 int bench_sim(int argc, char **argv);
+int bench_plan(int argc, char **argv);
 
 double bench_now(void);  // Seconds, monotonic.
 double bench_cpu(void);  // Seconds that all threads of this process have computed so far.

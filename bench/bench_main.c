@@ -20,6 +20,7 @@ static const topic_t topics[] = {
     {"net", bench_net, "messages between two nodes beside plain libzmq"},
     {"ps", bench_ps, "push, commit and pull of blocks beside plain libzmq"},
     {"train", bench_train, "a whole run, as harmony-launch does it, and its figures"},
+    {"plan", bench_plan, "plans of named clusters by every method"},
     {"sim", bench_sim, "the roles in virtual time: random clusters from seeds, and the laws"},
 };
 

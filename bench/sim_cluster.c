@@ -381,6 +381,7 @@ static void add_scheduler(sim_cluster_t *self, hx_rng_t *rng)
                     .microbatch = conf->microbatch,
                     .schedule = SCHEDULE_1F1B,
                     .pipelines = conf->pipelines,
+                    .quick = true,
                     .overlap = conf->ssaw.run_ahead > 0},
         .workers_count = conf->workers,
         .servers_count = conf->servers,

@@ -14,6 +14,7 @@
 #define NUMBERS_ALL 16u   // Every number of pipelines up to this is tried, then powers of two.
 #define GROUPINGS_MAX 6u  // Workers of which every grouping is tried: 877.
 #define EVERY_MAX 8u      // Workers of an exhaustive search.
+#define TRIES_FULL 64u    // Pairs of workers up to which all tries are made.
 #define TRIES_MAX 4000u   // Groupings that are tried to improve a plan.
 
 const char *planner_method_name(planner_method_t method)
@@ -59,7 +60,9 @@ static void try_patchpipe(search_t *self, uint32_t pipelines)
     if (pipelines != PLANNER_AUTO) {
         try_number(self, pipelines, true);
         plain_uniform(self, pipelines);
-        search_improve(self, true);
+        if (!self->field.conf->quick) {
+            search_improve(self, true);
+        }
         return;
     }
     const uint32_t workers = self->field.workers_count;
@@ -81,10 +84,12 @@ static void try_patchpipe(search_t *self, uint32_t pipelines)
     plain_single(self);
     plain_uniform(self, sites);
     plain_hetpipe(self);
-    if (workers <= GROUPINGS_MAX) {
+    if (workers <= GROUPINGS_MAX && !self->field.conf->quick) {
         search_every(self, false);
     }
-    search_improve(self, false);
+    if (!self->field.conf->quick) {
+        search_improve(self, false);
+    }
     self->why = together;
 }
 
@@ -187,6 +192,13 @@ static hx_err_t solve(search_t *self, hx_fault_t *fault)
     return plan_check(&self->best, self->field.model, fault);
 }
 
+// A try costs about as the square of the workers.
+static uint32_t tries_of(uint32_t workers)
+{
+    const uint32_t pairs = HX_MAX(1u, workers * workers / TRIES_FULL);
+    return TRIES_MAX / pairs;
+}
+
 hx_err_t planner_solve(const planner_in_t *in, plan_t *out, hx_fault_t *fault)
 {
     *out = (plan_t){0};
@@ -199,7 +211,7 @@ hx_err_t planner_solve(const planner_in_t *in, plan_t *out, hx_fault_t *fault)
         }
     }
     field_new(&search.field, in);
-    search.tries_left = TRIES_MAX;
+    search.tries_left = tries_of(search.field.workers_count);
     search.cuts = hx_new(SEARCH_CUTS_MAX, sizeof *search.cuts);
     hx_err_t err = check_input(&search.field, fault);
     err = err == HX_OK ? solve(&search, fault) : err;

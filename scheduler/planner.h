@@ -45,6 +45,7 @@ typedef struct {
     planner_method_t method;
     uint32_t pipelines;   // How many; PLANNER_AUTO: as many as are fastest.
     const char *stages;   // Cuts by hand; NULL or empty: none.
+    bool quick;           // Do not improve what the first ways of grouping gave.
     bool overlap;         // Leases are granted ahead: pushing and pulling overlap with computing.
     double sync_seconds;  // What a round costs besides moving parameters (votes, commit, journal).
 } planner_conf_t;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOVES_MAX 256u    // Of rows between pipelines.
-#define SPREAD_LIMIT 1.1  // A shard may have this many times its even share, to be near.
+#define MOVES_MAX 256u   // Of rows between pipelines.
+#define SERVER_RATE 1e9  // Bytes of parameters that a shard brings up to date in a second.
 
 void draft_new(draft_t *self, const field_t *field)
 {
@@ -78,28 +78,60 @@ static double *weigh_sites(const field_t *field, const lane_t *lanes, uint32_t l
     return weights;
 }
 
-// The shard for a unit: among those with room the one whose site runs the layer most, then the
-// least loaded.
+// What is placed so far: elements on each shard, and on each line between two sites.
+typedef struct {
+    uint64_t *shards;
+    double *lines;  // sites x sites, from workers' to servers'.
+} loads_t;
+
+// How long the busiest of the lines to `shard`, and the shard itself, would need for all that they
+// have and the unit.
+static double busiest(const field_t *field, const double *weights, const unit_t *unit,
+                      const loads_t *loads, uint32_t shard)
+{
+    const uint32_t there = field->site_of[field->shards[shard]];
+    double most = (double)(loads->shards[shard] + unit->size) * sizeof(float) / SERVER_RATE;
+    for (uint32_t here = 0; here < field->sites_count; here++) {
+        const size_t pair = (size_t)here * field->sites_count + there;
+        if (weights[(size_t)unit->layer * field->sites_count + here] > 0) {
+            const double load = loads->lines[pair] + (double)unit->size;
+            most = fmax(most, field->latency[pair] + load * sizeof(float) / field->bandwidth[pair]);
+        }
+    }
+    return most;
+}
+
+// The shard where that is soonest; then at the site that runs the layer most, then the least loaded.
 static uint32_t choose_shard(const field_t *field, const double *weights, const unit_t *unit,
-                             const uint64_t *load, double limit)
+                             const loads_t *loads)
 {
     uint32_t best = UINT32_MAX;
-    bool best_room = false;
-    double best_weight = 0;
+    double best_time = 0, best_weight = 0;
     for (uint32_t shard = 0; shard < field->shards_count; shard++) {
         const uint32_t site = field->site_of[field->shards[shard]];
-        const bool room = (double)(load[shard] + unit->size) <= limit;
-        const double weight = room ? weights[(size_t)unit->layer * field->sites_count + site] : 0;
-        const bool wins = best == UINT32_MAX || room > best_room ||
-                          (room == best_room && weight > best_weight) ||
-                          (room == best_room && weight == best_weight && load[shard] < load[best]);
-        if (wins) {
+        const double time = busiest(field, weights, unit, loads, shard);
+        const double weight = weights[(size_t)unit->layer * field->sites_count + site];
+        const bool equal = time == best_time;
+        if (best == UINT32_MAX || time < best_time || (equal && weight > best_weight) ||
+            (equal && weight == best_weight && loads->shards[shard] < loads->shards[best])) {
             best = shard;
-            best_room = room;
+            best_time = time;
             best_weight = weight;
         }
     }
     return best;
+}
+
+static void add_unit(const field_t *field, const double *weights, const unit_t *unit,
+                     uint32_t shard, loads_t *loads)
+{
+    const uint32_t there = field->site_of[field->shards[shard]];
+    loads->shards[shard] += unit->size;
+    for (uint32_t here = 0; here < field->sites_count; here++) {
+        if (weights[(size_t)unit->layer * field->sites_count + here] > 0) {
+            loads->lines[(size_t)here * field->sites_count + there] += (double)unit->size;
+        }
+    }
 }
 
 // Whole layers, largest first; a tied group goes with the first layer that uses it.
@@ -110,7 +142,6 @@ static void place_groups(const field_t *field, const lane_t *lanes, uint32_t lan
     const uint32_t layers = model_layers_count(model);
     unit_t *const units = hx_new(layers, sizeof *units);
     uint32_t *const owner = hx_new(model_groups_count(model), sizeof *owner);
-    uint64_t total = 0;
     for (uint32_t layer = layers; layer-- > 0;) {
         const model_layer_t *const at = model_layer(model, layer);
         for (uint32_t use = 0; use < at->groups_count; use++) {
@@ -122,15 +153,15 @@ static void place_groups(const field_t *field, const lane_t *lanes, uint32_t lan
     }
     for (uint32_t group = 0; group < model_groups_count(model); group++) {
         units[owner[group]].size += model_group(model, group)->size;
-        total += model_group(model, group)->size;
     }
     qsort(units, layers, sizeof *units, compare_units);
     double *const weights = weigh_sites(field, lanes, lanes_count);
-    uint64_t *const load = hx_new(field->shards_count, sizeof *load);
-    const double limit = SPREAD_LIMIT * (double)total / field->shards_count;
+    loads_t loads = {
+        .shards = hx_new(field->shards_count, sizeof *loads.shards),
+        .lines = hx_new((size_t)field->sites_count * field->sites_count, sizeof *loads.lines)};
     for (uint32_t unit = 0; unit < layers; unit++) {
-        const uint32_t shard = choose_shard(field, weights, &units[unit], load, limit);
-        load[shard] += units[unit].size;
+        const uint32_t shard = choose_shard(field, weights, &units[unit], &loads);
+        add_unit(field, weights, &units[unit], shard, &loads);
         for (uint32_t group = 0; group < model_groups_count(model); group++) {
             if (owner[group] == units[unit].layer) {
                 group_shard[group] = shard;
@@ -140,7 +171,8 @@ static void place_groups(const field_t *field, const lane_t *lanes, uint32_t lan
     free(units);
     free(owner);
     free(weights);
-    free(load);
+    free(loads.shards);
+    free(loads.lines);
 }
 
 // ---- Rows ----

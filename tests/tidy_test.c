@@ -64,6 +64,7 @@ static const exception_t IO[] = {
     {"bench/bench_learn.c", "prints what it found, writes the plot"},
     {"bench/bench_net.c", "measures"},
     {"bench/bench_nodes.c", "threads of a bench meet"},
+    {"bench/bench_plan.c", "measures, reads clusters"},
     {"bench/bench_probe.c", "measures"},
     {"bench/bench_ps.c", "measures"},
     {"bench/bench_sim.c", "prints what it found"},
