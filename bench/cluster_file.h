@@ -1,8 +1,8 @@
 // cluster_file - a cluster to plan for, from a file of bench/clusters/.
 //
 // ZPL text: `rows`, `microbatch` and `source` at the top; one `model` section; a `devices` section
-// for each kind of device at a site; a `link` section for each pair of sites (both ways). A site has
-// one server. Times follow from a layer's flops and the device's rate.
+// for each kind of device at a site; a `link` section for each pair of sites (both ways). A site
+// has one server. Times follow from a layer's flops and the device's rate.
 //
 //     rows = 64
 //     microbatch = 1

@@ -135,7 +135,7 @@ static const conf_key_t KEYS[] = {
     CHOICE(sync.mode, "ssaw", MODES, A, "how gradients of pipelines meet"),
     KEY(sync.quorum, REAL, "0.5", "", 0, 1, QUORUMS, A | L | OPEN_MIN, MODE,
         "fraction of the global batch that closes a round"),
-    KEY(sync.staleness, COUNT, "4", "commits", 0, 1e6, BOUNDS, A | L, MODE,
+    KEY(sync.staleness, COUNT, "8", "commits", 0, 1e6, BOUNDS, A | L, MODE,
         "largest lag of a contribution"),
     KEY(sync.run_ahead, COUNT, "1", "leases", 0, 64, NULL, A | L, MODE,
         "leases a pipeline may hold beyond the one it computes"),

@@ -101,7 +101,8 @@ static double busiest(const field_t *field, const double *weights, const unit_t 
     return most;
 }
 
-// The shard where that is soonest; then at the site that runs the layer most, then the least loaded.
+// The shard where that is soonest; then at the site that runs the layer most, then the least
+// loaded.
 static uint32_t choose_shard(const field_t *field, const double *weights, const unit_t *unit,
                              const loads_t *loads)
 {

@@ -65,7 +65,7 @@ ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
     case CONF_MODE_SSAW:
         conf.quorum_rows = quorum_of(0.5, batch_rows);
         conf.run_ahead = 1;
-        conf.staleness = 4;
+        conf.staleness = 8;
         conf.grace = 0.1;
         conf.weighting = CONF_WEIGHTING_POLY;
         conf.lookahead = SSAW_LOOKAHEAD_AUTO;

@@ -92,7 +92,7 @@ Test(conf_check, a_mode_means_its_numbers)
     accept("", NULL, &conf);
     cr_expect_eq(conf.sync.mode, CONF_MODE_SSAW);
     cr_expect_eq(conf.sync.quorum, 0.5);
-    cr_expect_eq(conf.sync.lag_max, 4);
+    cr_expect_eq(conf.sync.lag_max, 8);
     conf_destroy(&conf);
 }
 
@@ -223,7 +223,8 @@ Test(conf_check, one_contribution_needs_a_bound_of_at_least_the_pipelines)
 {
     conf_t conf;
     hx_fault_t fault;
-    const char *const one = "plan\n    workers = 8\n    servers = 1\nsync\n    quorum = one\n";
+    const char *const one =
+        "plan\n    workers = 8\n    servers = 1\nsync\n    quorum = one\n    staleness = 4\n";
     refuse(one, SETS("plan.pipelines=5"), SETS("sync.staleness = 4", "number of pipelines, 5"));
     refuse(one, SETS("sync.staleness=0"), SETS("sync.staleness = 0", "number of pipelines, 1"));
     accept(one, SETS("plan.pipelines=4"), &conf);

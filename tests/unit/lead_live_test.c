@@ -162,7 +162,7 @@ Test(lead_live, orders_of_strangers_are_nonsense)
     order(world, WORLD_WORKER, WIRE_ORDER_SET, "sync.staleness=1");
     cr_assert_eq(answers(world), 0);
     cr_assert_eq(lead_world_view(world).nonsense, 1);
-    cr_assert_eq(lead_world_view(world).ssaw.staleness, 4);
+    cr_assert_eq(lead_world_view(world).ssaw.staleness, 8);
     lead_world_destroy(&world);
     conf_destroy(&live);
 }

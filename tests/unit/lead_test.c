@@ -233,6 +233,7 @@ Test(lead, evaluates_and_saves_at_the_versions_asked_for)
 Test(lead, stop_closes_what_is_in_flight_after_its_grace)
 {
     lead_world_conf_t conf = run_of(1, ssaw_preset(CONF_MODE_SSAW, 8, WORLD_CONTEXT, 0), 8000);
+    conf.ssaw.staleness = 4;  // So that something waits for the slow one.
     conf.row_time[1] = HX_SEC(2);
     conf.stop_at = HX_SEC(1);
     conf.stop_status = 130;

@@ -75,7 +75,7 @@ Test(ssaw, presets_are_values_of_one_rule)
     const ssaw_conf_t ssaw = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
     cr_assert_eq(ssaw.quorum_rows, 12);
     cr_assert_eq(ssaw.run_ahead, 1);
-    cr_assert_eq(ssaw.staleness, 4);
+    cr_assert_eq(ssaw.staleness, 8);
     cr_assert_eq(ssaw.batch_tokens, 24 * CONTEXT);
     const ssaw_conf_t ssp = ssaw_preset(CONF_MODE_SSP, 24, CONTEXT, 3);
     cr_assert_eq(ssp.gate, 3);
@@ -176,8 +176,8 @@ Test(ssaw, check_refuses_what_cannot_work)
     ssaw_conf_t conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
     cr_assert_eq(ssaw_check(&conf, 6, &fault), HX_OK);
     conf.quorum_rows = SSAW_QUORUM_ONE;
-    cr_assert_eq(ssaw_check(&conf, 4, &fault), HX_OK);
-    refused(&conf, 5, "sync.staleness");
+    cr_assert_eq(ssaw_check(&conf, 8, &fault), HX_OK);
+    refused(&conf, 9, "sync.staleness");
     conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
     conf.run_ahead = SSAW_RUN_AHEAD_ANY;
     refused(&conf, 2, "sync.run_ahead");
@@ -378,8 +378,9 @@ Test(ssaw, lambda_follows_its_formula)
     cr_assert_gt(ssaw_lambda(&conf, 1000000), 0.0, "a weight is positive");
     conf.alpha = 0.5;
     conf.weighting = CONF_WEIGHTING_HINGE;
-    cr_assert_float_eq(ssaw_lambda(&conf, 2), 1, 0, "up to half the bound of 4");
-    cr_assert_float_eq(ssaw_lambda(&conf, 4), 1 / (1 + 0.5 * 2), 1e-15);
+    cr_assert_float_eq(ssaw_lambda(&conf, 2), 1, 0, "up to half the bound of 8");
+    cr_assert_float_eq(ssaw_lambda(&conf, 4), 1, 0);
+    cr_assert_float_eq(ssaw_lambda(&conf, 8), 1 / (1 + 0.5 * 4), 1e-15);
     conf.weighting = CONF_WEIGHTING_CONST;
     cr_assert_float_eq(ssaw_lambda(&conf, 1000), 1, 0);
 }
