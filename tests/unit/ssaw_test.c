@@ -285,6 +285,7 @@ Test(ssaw, round_waits_for_quorum_lag_and_grace)
 {
     ssaw_conf_t conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
     conf.run_ahead = 0;
+    conf.staleness = 4;
     scene_t scene;
     scene_init(&scene);
     in_flight(&scene, 2, 10);
