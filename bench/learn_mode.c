@@ -74,11 +74,11 @@ static bool set_value(learn_mode_t *mode, const char *key, const char *value)
     if (strcmp(key, "weighting") == 0) {
         return weighting_of(value, &conf->weighting);
     }
-    double *const reals[] = {&conf->grace,      &conf->alpha,     &conf->mass_exponent,
-                             &conf->kappa_max,  &conf->lookahead, &mode->optim.beta1,
-                             &mode->optim.beta2};
-    static const char *const names[] = {"grace",     "alpha", "mass_exponent", "kappa_max",
-                                        "lookahead", "beta1", "beta2"};
+    double *const reals[] = {&conf->grace,       &conf->alpha,      &conf->mass_exponent,
+                             &conf->kappa_max,   &conf->lookahead,  &conf->patience,
+                             &mode->optim.beta1, &mode->optim.beta2};
+    static const char *const names[] = {"grace",     "alpha",    "mass_exponent", "kappa_max",
+                                        "lookahead", "patience", "beta1",         "beta2"};
     for (size_t at = 0; at < HX_COUNT(reals); at++) {
         if (strcmp(key, names[at]) == 0) {
             return real_of(value, 100, reals[at]);
@@ -112,7 +112,7 @@ static hx_err_t parse_one(char *text, uint64_t rows, uint32_t context, learn_mod
             return hx_fault(fault, HX_E_ARG,
                             "--modes: \"%s\": expected KEY=VALUE of quorum, run_ahead, staleness, "
                             "grace, weighting, alpha, mass_exponent, kappa_max, "
-                            "lookahead, beta1, beta2",
+                            "lookahead, patience, beta1, beta2",
                             out->name);
         }
     }

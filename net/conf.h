@@ -138,6 +138,7 @@ typedef struct {
     double agreement;      // Lower end of the agreement factor phi; 0: off.
     double mass_exponent;  // p of kappa^p.
     double kappa_max;
+    double patience;   // Wait for a commit, in step times, from which run_ahead is used; 0: always.
     double lookahead;  // Last steps that weights for training are ahead; or CONF_LOOKAHEAD_AUTO.
     bool frequency;  // Weights in proportion to computing time, for data that differs by pipeline.
     uint32_t local_steps;   // local: optimizer steps of a worker in one lease. Else 1.

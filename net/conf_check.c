@@ -186,6 +186,10 @@ static hx_err_t resolve_mode(conf_t *conf, hx_fault_t *fault)
         conf->origins[index_of("sync.lookahead")].source == CONF_FROM_DEFAULT) {
         set_by_rule(conf, "sync.lookahead", "0");
     }
+    if (sync->mode != CONF_MODE_SSAW &&
+        conf->origins[index_of("sync.patience")].source == CONF_FROM_DEFAULT) {
+        set_by_rule(conf, "sync.patience", "0");
+    }
     sync->gate = CONF_UNBOUNDED;
     sync->lag_max = sync->staleness;
     sync->cancel_late = sync->mode == CONF_MODE_KSYNC;

@@ -146,6 +146,8 @@ static const conf_key_t KEYS[] = {
     REAL(sync.alpha, "0.5", 0, 10, A | L, "how fast it falls"),
     REAL(sync.agreement, "0", 0, 1, A | L,
         "lowest factor for a late gradient that points elsewhere; 0: off"),
+    REAL(sync.patience, "0.1", 0, 10, A,
+        "a pipeline runs ahead if its gradients wait so many step times for their commit"),
     KEY(sync.lookahead, REAL, "auto", "", 0, 16, LOOKAHEADS, A, NULL,
         "how many of the last steps weights are sent ahead, for gradients that will be late"),
     REAL(sync.mass_exponent, "0.5", 0, 2, A | L,

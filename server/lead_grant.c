@@ -149,6 +149,7 @@ ssaw_view_t lead_policy_view(lead_t *self)
             .live = self->pipelines[at].live,
             .base = UINT64_MAX,
             .clock = self->pipelines[at].clock,
+            .wait = self->pipelines[at].wait,
         };
     }
     for (uint32_t at = 0; at < self->leases_count; at++) {

@@ -77,6 +77,7 @@ typedef struct {
     uint32_t seats_count;
     uint32_t rows;           // Of one lease.
     double step_planned;     // Predicted seconds of one lease.
+    double wait;             // As ssaw_pipeline_t's.
     double row_mean;         // Measured seconds of one row; 0: nothing was measured.
     bool draining;           // It is granted nothing more, and given up once its step is done.
     uint64_t clock;          // Leases announced.

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WAIT_GAIN 0.25
+
 // ---- PREPARE
 
 static int by_row(const void *a, const void *b)
@@ -480,11 +482,25 @@ static void check_train_target(lead_t *self, step_out_t *out)
     }
 }
 
+// How long the members waited, for who may run ahead.
+static void note_waits(lead_t *self, hx_time_t now)
+{
+    for (uint32_t at = 0; at < self->leases_count; at++) {
+        const lease_t *const lease = &self->leases[at];
+        if (lease->state == LEASE_IN_ROUND && self->step_mean > 0) {
+            const double seconds = (double)(now - lease->announced_at) / 1e9;
+            double *const wait = &self->pipelines[lease->pipeline].wait;
+            *wait += WAIT_GAIN * (seconds / self->step_mean - *wait);
+        }
+    }
+}
+
 // Every shard has applied the version: it is the newest now.
 static void finish_round(lead_t *self, hx_time_t now, step_out_t *out)
 {
     const record_t *const record = &self->round.record;
     count_commit(self, now);
+    note_waits(self, now);
     self->version = record->version;
     self->lookahead = record->lookahead;
     self->tokens = record->tokens;

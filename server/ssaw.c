@@ -68,6 +68,7 @@ ssaw_conf_t ssaw_preset(conf_mode_t mode, uint64_t batch_rows, uint32_t context,
         conf.staleness = 8;
         conf.grace = 0.1;
         conf.weighting = CONF_WEIGHTING_POLY;
+        conf.patience = 0.1;
         conf.lookahead = SSAW_LOOKAHEAD_AUTO;
         break;
     default:
@@ -99,6 +100,7 @@ ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t 
         .alpha = sync->alpha,
         .mass_exponent = sync->mass_exponent,
         .kappa_max = sync->kappa_max,
+        .patience = sync->patience,
         .lookahead = sync->lookahead,
     };
 }
@@ -187,7 +189,9 @@ uint64_t ssaw_may_grant(const ssaw_conf_t *conf, const ssaw_view_t *view, uint32
         return own->in_flight < SSAW_IN_FLIGHT_MAX ? UINT64_MAX : 0;
     }
     const bool strict = conf->staleness == 0 || conf->cancel_late;
-    const bool full = own->outstanding > conf->run_ahead;
+    // Whose gradients are committed at once would gain nothing by running ahead, but lag.
+    const uint32_t ahead = own->wait < conf->patience ? 0 : conf->run_ahead;
+    const bool full = own->outstanding > ahead;
     if (strict ? view->prepare_out : full && (view->prepare_out || own->in_flight > 0)) {
         return 0;
     }

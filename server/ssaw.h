@@ -41,9 +41,10 @@ typedef struct {
     double alpha;          // Of poly, exp and hinge.
     double mass_exponent;  // p: the step size grows with the round's mass to this power.
     double kappa_max;      // Largest mass that counts.
-    double lookahead;      // As ssaw_lookahead takes it; SSAW_LOOKAHEAD_AUTO: by measured lags.
-    double agreement;      // phi_min: the least factor of agreement; 0: off.
-    bool frequency;        // Weights in proportion to computing time, besides lag.
+    double patience;   // Wait, in step times, below which a pipeline does not run ahead; 0: none.
+    double lookahead;  // As ssaw_lookahead takes it; SSAW_LOOKAHEAD_AUTO: by measured lags.
+    double agreement;  // phi_min: the least factor of agreement; 0: off.
+    bool frequency;    // Weights in proportion to computing time, besides lag.
     // `quorum_rows` and `staleness` follow ssaw_quorum and ssaw_observe, and are what these said
     // last.
     bool quorum_auto;
@@ -69,6 +70,7 @@ typedef struct {
     uint64_t in_flight_rows;  // their rows,
     uint64_t base;            // and the oldest of their base versions.
     uint64_t clock;           // Steps finished (announced) so far.
+    double wait;  // Step times that its contributions wait for their commit, a moving mean.
 } ssaw_pipeline_t;
 
 typedef struct {

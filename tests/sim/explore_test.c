@@ -255,6 +255,7 @@ static explore_conf_t cluster(uint32_t pipelines, uint32_t stages, uint32_t shar
 static ssaw_conf_t mode(conf_mode_t which, uint64_t batch, uint32_t staleness)
 {
     ssaw_conf_t conf = ssaw_preset(which, batch, WORLD_CONTEXT, staleness);
+    conf.patience = 0;  // Who may run ahead does.
     conf.grace = 0;
     if (which == CONF_MODE_SSAW) {
         conf.staleness = staleness;

@@ -69,7 +69,7 @@ Test(commit_laws, every_other_number_breaks_one)
     breaks("tokens");
     before.final = true;
     breaks("final");
-    members[1].lag = 5;
+    members[1].lag = 9;
     breaks("lag");
     members[0].weight = 0.5;
     breaks("weight");

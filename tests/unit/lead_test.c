@@ -20,6 +20,7 @@ static lead_world_conf_t run_of(uint64_t seed, ssaw_conf_t ssaw, uint64_t rows)
 {
     lead_world_conf_t conf = lead_world_conf(seed, ssaw);
     conf.tokens = rows * WORLD_CONTEXT;
+    conf.ssaw.patience = 0;  // Who may run ahead does.
     return conf;
 }
 

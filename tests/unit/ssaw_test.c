@@ -202,7 +202,8 @@ Test(ssaw, check_refuses_asp_with_many_pipelines)
 
 Test(ssaw, grants_go_up_to_run_ahead)
 {
-    const ssaw_conf_t conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
+    ssaw_conf_t conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
+    conf.patience = 0;
     scene_t scene;
     scene_init(&scene);
     cr_assert_eq(ssaw_may_grant(&conf, &scene.view, 0), UINT64_MAX);
@@ -307,7 +308,8 @@ Test(ssaw, round_waits_for_quorum_lag_and_grace)
 
 Test(ssaw, round_does_not_wait_when_all_have_announced)
 {
-    const ssaw_conf_t conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
+    ssaw_conf_t conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
+    conf.patience = 0;
     scene_t scene;
     scene_init(&scene);
     for (uint32_t at = 0; at < PIPELINES; at++) {
@@ -543,35 +545,24 @@ Test(ssaw, no_grant_and_no_commit_breaks_the_bound)
     }
 }
 
-// ---- looking ahead
+// ---- patience
 
-Test(ssaw, looks_ahead_by_the_mean_lag)
+// Who is served at once does not run ahead; who waits does, and so does everyone with patience 0.
+Test(ssaw, only_those_who_wait_run_ahead)
 {
-    ssaw_conf_t conf = ssaw_preset(CONF_MODE_SSAW, 16, 8, 0);
-    cr_assert_eq(conf.lookahead, SSAW_LOOKAHEAD_AUTO);
-    double rho = 0;
-    for (int commits = 0; commits < 100; commits++) {
-        const double next = ssaw_lookahead(&conf, rho, 2.5);
-        cr_assert(next >= rho && next <= 2.5);
-        rho = next;
-    }
-    cr_assert_float_eq(rho, 2.5, 1e-4);
-    cr_assert_lt(ssaw_lookahead(&conf, rho, 0), rho);
-    cr_assert_eq(ssaw_lookahead(&conf, 0, 0), 0, "without lags it changes nothing");
-    for (int commits = 0; commits < 1000; commits++) {
-        rho = ssaw_lookahead(&conf, rho, 1e6);
-        cr_assert_leq(rho, SSAW_LOOKAHEAD_MAX);
-    }
-    conf.lookahead = 0.5;
-    cr_assert_eq(ssaw_lookahead(&conf, 7, 7), 0.5, "a number stays");
-}
-
-Test(ssaw, other_modes_do_not_look_ahead)
-{
-    for (int mode = CONF_MODE_BSP; mode < CONF_MODE_SSAW; mode++) {
-        if (mode != CONF_MODE_LOCAL) {
-            const ssaw_conf_t conf = ssaw_preset((conf_mode_t)mode, 16, 8, 3);
-            cr_assert_eq(ssaw_lookahead(&conf, 3, 3), 0, "%s", conf_mode_name((conf_mode_t)mode));
-        }
-    }
+    ssaw_conf_t conf = ssaw_preset(CONF_MODE_SSAW, 24, CONTEXT, 0);
+    cr_assert_eq(conf.patience, 0.1);
+    scene_t scene;
+    scene_init(&scene);
+    in_flight(&scene, 0, 10);
+    in_flight(&scene, 1, 10);
+    in_flight(&scene, 2, 10);
+    scene.pipelines[0].wait = 0.05;
+    scene.pipelines[1].wait = 0.1;
+    cr_assert_eq(ssaw_may_grant(&conf, &scene.view, 0), 0);
+    cr_assert_gt(ssaw_may_grant(&conf, &scene.view, 1), 0);
+    conf.patience = 0;
+    cr_assert_gt(ssaw_may_grant(&conf, &scene.view, 0), 0);
+    conf.run_ahead = 0;
+    cr_assert_eq(ssaw_may_grant(&conf, &scene.view, 1), 0);
 }
