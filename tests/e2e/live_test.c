@@ -110,10 +110,10 @@ Test(live, what_is_set_holds_at_once_and_after_a_resume, .timeout = 600)
     run_begin(&run, "live-set", &(run_shape_t){.sites = three});
     pid_t pid = start(&run);
     cr_assert(run_reach(&run, 3, PATIENCE), "it trains");
-    cr_expect_eq(set(&run, "sync.staleness", "8"), 0);
+    cr_expect_eq(set(&run, "sync.staleness", "6"), 0);
     cr_expect_eq(set(&run, "lr", "0.001"), 0);
     cr_expect_eq(set(&run, "sync.grace", "0.2"), 0);
-    cr_expect(stands_at(&run, "staleness", 8));
+    cr_expect(stands_at(&run, "staleness", 6));
     cr_expect(stands_at(&run, "lr", 0.001));
     cr_expect(stands_at(&run, "grace", 0.2));
     cr_expect(run_reach(&run, version_of(&run) + 2, PATIENCE), "it goes on");
@@ -121,7 +121,7 @@ Test(live, what_is_set_holds_at_once_and_after_a_resume, .timeout = 600)
     cr_assert_eq(run_wait(pid, 30), 130);
 
     pid = start(&run);
-    cr_expect(stands_at(&run, "staleness", 8), "a resume keeps it");
+    cr_expect(stands_at(&run, "staleness", 6), "a resume keeps it");
     cr_expect(stands_at(&run, "lr", 0.001));
     cr_expect_eq(set(&run, "sync.alpha", "0.75"), 0);
     kill(pid, SIGKILL);
@@ -131,7 +131,7 @@ Test(live, what_is_set_holds_at_once_and_after_a_resume, .timeout = 600)
 
     pid = start(&run);
     cr_expect(stands_at(&run, "alpha", 0.75), "the journal kept it");
-    cr_expect(stands_at(&run, "staleness", 8));
+    cr_expect(stands_at(&run, "staleness", 6));
     cr_expect_eq(ctl(&run, (const char *const[]){"+stop", NULL}, NULL), 0);
     cr_assert_eq(run_wait(pid, 30), 130);
     run_end(&run);
@@ -205,7 +205,7 @@ Test(live, status_tells_of_pipelines_and_lags, .timeout = 300)
     json_decref(status);
     cr_expect_eq(ctl(&run, (const char *const[]){"+status", NULL}, &text), 0);
     cr_assert(text);
-    static const char *const parts[] = {"forced waits", "staleness 4", "lag  0", "###",
+    static const char *const parts[] = {"forced waits", "staleness 8", "lag  0", "###",
                                         "worker.here/w3.slowdown = 2"};
     for (size_t at = 0; at < 5; at++) {
         cr_expect(strstr(text, parts[at]), "no \"%s\" in\n%s", parts[at], text);
