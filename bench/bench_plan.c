@@ -46,7 +46,7 @@ static char *read_text(const char *path, size_t *size)
     return text;
 }
 
-// The part of all devices' time in a step in which they do not compute.
+// The part of all devices' time in which they do not compute; pipelines repeat their own steps.
 static double idle_of(const plan_t *plan, uint32_t devices)
 {
     double busy = 0;
@@ -55,7 +55,8 @@ static double idle_of(const plan_t *plan, uint32_t devices)
         const double micros = (double)pipeline->rows / pipeline->microbatch;
         for (uint32_t stage = 0; stage < pipeline->stages_count; stage++) {
             const plan_stage_t *const own = plan_stage(plan, at, stage);
-            busy += micros * (own->forward_seconds + own->backward_seconds) / plan->step_seconds;
+            busy +=
+                micros * (own->forward_seconds + own->backward_seconds) / pipeline->step_seconds;
         }
     }
     return 1 - busy / devices;

@@ -55,6 +55,24 @@ static void try_number(search_t *self, uint32_t pipelines, bool fixed)
     free(groups.of);
 }
 
+// Workers of all sites dealt out to equal numbers, with equal rows.
+static void try_dealt(search_t *self)
+{
+    const uint32_t workers = self->field.workers_count;
+    groups_t groups = groups_new(&self->field);
+    self->equal_rows = true;
+    for (uint32_t pipelines = 1; pipelines <= HX_MIN(workers, (uint32_t)PLAN_PIPELINES_MAX);
+         pipelines++) {
+        if (workers % pipelines == 0) {
+            group_deal(&self->field, GROUP_IDLE, 0, pipelines, &groups);
+            groups.count = pipelines;
+            search_groups(self, &groups, true);
+        }
+    }
+    self->equal_rows = false;
+    free(groups.of);
+}
+
 static void try_patchpipe(search_t *self, uint32_t pipelines)
 {
     if (pipelines != PLANNER_AUTO) {
@@ -83,6 +101,7 @@ static void try_patchpipe(search_t *self, uint32_t pipelines)
     }
     plain_single(self);
     plain_uniform(self, sites);
+    try_dealt(self);
     plain_hetpipe(self);
     if (workers <= GROUPINGS_MAX && !self->field.conf->quick) {
         search_every(self, false);

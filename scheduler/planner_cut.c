@@ -61,15 +61,18 @@ static void try_cut(chooser_t *self, const uint32_t *order, const partition_stag
     free(stages);
 }
 
-static void try_order(chooser_t *self, const uint32_t *order, uint32_t count)
+// The partition problem of workers in this order. The arrays that it borrows are to be freed.
+static partition_t *partition_of(const field_t *field, const uint32_t *order, uint32_t count,
+                                 const profile_t ***devices_p, uint32_t **sites_p)
 {
-    const field_t *const field = self->field;
     const profile_t **const devices = hx_new(count, sizeof *devices);
     uint32_t *const sites = hx_new(count, sizeof *sites);
     for (uint32_t at = 0; at < count; at++) {
         devices[at] = field_profile(field, order[at]);
         sites[at] = field_site(field, order[at]);
     }
+    *devices_p = devices;
+    *sites_p = sites;
     const partition_in_t in = {.model = field->model,
                                .microbatch = field->conf->microbatch,
                                .devices_count = count,
@@ -77,7 +80,14 @@ static void try_order(chooser_t *self, const uint32_t *order, uint32_t count)
                                .sites = sites,
                                .sites_count = field->sites_count,
                                .hop = field->hop};
-    partition_t *partition = partition_new(&in);
+    return partition_new(&in);
+}
+
+static void try_order(chooser_t *self, const uint32_t *order, uint32_t count)
+{
+    const profile_t **devices = NULL;
+    uint32_t *sites = NULL;
+    partition_t *partition = partition_of(self->field, order, count, &devices, &sites);
     partition_stage_t *const cut = hx_new(count, sizeof *cut);
     const uint32_t most = partition_stages_max(partition);
     for (uint32_t stages = 1; stages <= most; stages += stages < EVERY_STAGES ? 1 : stages / 8) {
@@ -90,6 +100,28 @@ static void try_order(chooser_t *self, const uint32_t *order, uint32_t count)
     partition_destroy(&partition);
     free(devices);
     free(sites);
+}
+
+bool cut_whole(const field_t *field, const uint32_t *members, uint32_t members_count,
+               draft_stage_t *out)
+{
+    const profile_t **devices = NULL;
+    uint32_t *sites = NULL;
+    partition_t *partition = partition_of(field, members, members_count, &devices, &sites);
+    partition_stage_t *const cut = hx_new(members_count, sizeof *cut);
+    double slowest = 0;
+    const bool fits = members_count <= partition_stages_max(partition) &&
+                      partition_cut(partition, members_count, cut, &slowest);
+    for (uint32_t at = 0; fits && at < members_count; at++) {
+        out[at] = (draft_stage_t){.worker = members[cut[at].device],
+                                  .layer_first = cut[at].layer_first,
+                                  .layer_end = cut[at].layer_end};
+    }
+    free(cut);
+    partition_destroy(&partition);
+    free(devices);
+    free(sites);
+    return fits;
 }
 
 static void try_permutations(chooser_t *self, uint32_t *order, uint32_t done, uint32_t count)

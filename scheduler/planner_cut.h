@@ -11,7 +11,12 @@
 uint32_t cut_group(const field_t *field, const uint32_t *members, uint32_t members_count,
                    uint32_t rows, draft_stage_t *out);
 
-// The same, of every order of all of the workers with every cut. Takes factorially long: for few.
+// All workers in the order given, a stage each, the slowest stage as fast as can be. False: the
+// model does not fit, or has too few layers.
+bool cut_whole(const field_t *field, const uint32_t *members, uint32_t members_count,
+               draft_stage_t *out);
+// As cut_group, of every order of all of the workers with every cut. Takes factorially long: for
+// few.
 uint32_t cut_every(const field_t *field, const uint32_t *members, uint32_t members_count,
                    uint32_t rows, draft_stage_t *out);
 

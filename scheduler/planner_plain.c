@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "scheduler/planner_cut.h"
+
 void plain_single(search_t *self)
 {
     for (uint32_t worker = 0; worker < self->field.workers_count; worker++) {
@@ -83,19 +85,51 @@ void plain_balanced(search_t *self)
     try_each_alone(self, false);
 }
 
+// One group, all of its devices, cut by their speeds.
+static bool add_whole(search_t *self, const groups_t *groups, uint32_t group, draft_t *draft)
+{
+    const field_t *const field = &self->field;
+    uint32_t *const members = hx_new(field->workers_count, sizeof *members);
+    draft_stage_t *const stages = hx_new(field->workers_count, sizeof *stages);
+    uint32_t count = 0;
+    for (uint32_t worker = 0; worker < field->workers_count; worker++) {
+        if (groups->of[worker] == group) {
+            members[count++] = worker;
+        }
+    }
+    const bool cut = cut_whole(field, members, count, stages);
+    if (cut) {
+        draft_add(draft, stages, count);
+    } else {
+        (void)hx_fault(&self->why, HX_E_ARG,
+                       "plan: hetpipe: the model cannot be cut into %u stages that fit", count);
+    }
+    free(members);
+    free(stages);
+    return cut;
+}
+
 void plain_hetpipe(search_t *self)
 {
     const uint32_t workers = self->field.workers_count;
     groups_t groups = groups_new(&self->field);
-    self->equal_rows = true;
     for (uint32_t pipelines = 1; pipelines <= HX_MIN(workers, (uint32_t)PLAN_PIPELINES_MAX);
          pipelines++) {
-        if (workers % pipelines == 0) {
-            group_deal(&self->field, GROUP_IDLE, 0, pipelines, &groups);
-            groups.count = pipelines;
-            search_groups(self, &groups, true);
+        if (workers % pipelines != 0) {
+            continue;
         }
+        group_deal(&self->field, GROUP_IDLE, 0, pipelines, &groups);
+        draft_t draft;
+        draft_new(&draft, &self->field);
+        draft.equal_rows = true;
+        bool whole = true;
+        for (uint32_t group = 0; group < pipelines && whole; group++) {
+            whole = add_whole(self, &groups, group, &draft);
+        }
+        if (whole) {
+            search_draft(self, &draft, true);
+        }
+        draft_clear(&draft);
     }
-    self->equal_rows = false;
     free(groups.of);
 }

@@ -20,7 +20,8 @@ void plain_data_parallel(search_t *self);
 void plain_balanced(search_t *self);
 // As HetPipe (Park et al. 2020) with equal distribution: as many devices in each pipeline, fast and
 // slow ones dealt out evenly whatever the site, cut by their speeds; equal rows. The best number of
-// pipelines that divides the devices. Simplified: its waves are `sync.mode = wsp` here.
+// pipelines that divides the devices. Simplified: devices stand in the order of their speed (it
+// tries orders), and its waves are `sync.mode = wsp` here.
 void plain_hetpipe(search_t *self);
 
 #endif

@@ -90,6 +90,7 @@ Test(planner, plain_plans_are_what_they_say)
     cluster.conf.method = PLANNER_HETPIPE;
     plan = solved(&cluster);
     cr_assert_eq(4 % plan.pipelines_count, 0);
+    cr_assert_eq(plan.stages_count, 4, "it uses every device");
     for (uint32_t at = 0; at < plan.pipelines_count; at++) {
         cr_assert_eq(plan.pipelines[at].rows, 24 / plan.pipelines_count);
     }
