@@ -106,7 +106,7 @@ ssaw_conf_t ssaw_conf_of(const conf_sync_t *sync, uint64_t batch_rows, uint32_t 
 }
 _Static_assert(CONF_UNBOUNDED == SSAW_LAG_UNBOUNDED && CONF_UNBOUNDED == SSAW_GATE_NONE &&
                    CONF_UNBOUNDED == SSAW_RUN_AHEAD_ANY &&
-                   CONF_LOOKAHEAD_AUTO == (int)SSAW_LOOKAHEAD_AUTO,
+                   CONF_LOOKAHEAD_AUTO == SSAW_LOOKAHEAD_AUTO,
                "`none` in the configuration is `none` here");
 
 hx_err_t ssaw_check(const ssaw_conf_t *conf, uint32_t pipelines, hx_fault_t *fault)

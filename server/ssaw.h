@@ -18,7 +18,7 @@
 #define SSAW_RUN_AHEAD_ANY UINT32_MAX
 #define SSAW_LAG_UNBOUNDED UINT32_MAX
 #define SSAW_GATE_NONE UINT32_MAX
-#define SSAW_LOOKAHEAD_AUTO (-1.0)
+#define SSAW_LOOKAHEAD_AUTO (-1)
 #define SSAW_LOOKAHEAD_MAX 8.0
 #define SSAW_IN_FLIGHT_MAX 2u       // Leases queued at one pipeline where run_ahead is `any`.
 #define SSAW_ASP_PIPELINES_MAX 16u  // More under asp are refused.
